@@ -1,0 +1,39 @@
+"""Train, use, compare and look inside every sequence model, on the machine you have.
+
+>>> import regard
+>>> m = regard.load("runs/demo")
+>>> m.predict(["They are watching ."])[0].text
+>>> print(m.look("They are watching ."))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.interface import UserError
+    from regard.predict import Decoding, Prediction
+    from regard.recipe import read_recipe
+    from regard.run import Run, load
+    from regard.train.session import Session
+
+__all__ = ["Decoding", "Prediction", "Run", "Session", "UserError", "load", "read_recipe"]
+
+_HOMES = {
+    "Decoding": "regard.predict",
+    "Prediction": "regard.predict",
+    "Run": "regard.run",
+    "Session": "regard.train.session",
+    "UserError": "regard.interface",
+    "load": "regard.run",
+    "read_recipe": "regard.recipe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Each name is imported when it is first used, so that `regard --help` need not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    from importlib import import_module
+
+    return vars(import_module(_HOMES[name]))[name]

@@ -1,0 +1,398 @@
+"""The command line: one command per verb; parse, call, show. Torch is imported only by the command that needs it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from regard.interface import Progress
+    from regard.predict import Decoding, Prediction
+    from regard.train.session import Session
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, use, compare and look inside every sequence model, on the machine you have.",
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+) -> None:
+    if debug:
+        os.environ["REGARD_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Run a command; what a person can mend is told in one sentence, with exit code 1."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        err.print("Interrupted.")
+        sys.exit(130)
+    except Exception as problem:
+        if os.environ.get("REGARD_DEBUG"):
+            raise
+        from regard.interface import UserError
+
+        if isinstance(problem, UserError):
+            err.print(f"regard: {problem}", markup=False)
+        elif isinstance(problem, OSError):
+            where = f" ({problem.filename})" if problem.filename else ""
+            err.print(f"regard: {problem.strerror or problem}{where}.", markup=False)
+        else:
+            kind = type(problem).__name__
+            err.print(
+                f"regard: an unexpected {kind}: {problem}. Please report it, with the output of "
+                "`regard --debug …` and `regard info`.",
+                markup=False,
+            )
+        sys.exit(1)
+
+
+# --- train and demo ----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to train on what.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The run folder; by default runs/<recipe's name>.")
+    ] = None,
+    threads: Threads = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train a model, or go on training it: the same command resumes a run."""
+    from regard.recipe import read_recipe
+
+    read, remarks = read_recipe(recipe, settings or [])
+    for remark in remarks:
+        err.print(remark, markup=False)
+    folder = output or Path("runs") / recipe.stem
+    with opened(read, folder, threads=threads, device=device) as session:
+        if follow(session):
+            out.print(f"The best model is in {folder}; try: regard predict {folder}")
+
+
+@app.command()
+def demo(
+    task: Annotated[Literal["translation"], typer.Argument(help="What to show.")] = "translation",
+    model: Annotated[str, typer.Option(help="rnnsearch, seq2seq or transformer.")] = "rnnsearch",
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="The run folder.")] = None,
+    threads: Threads = 0,
+) -> None:
+    """Train a translator on the built-in corpus, measure it on unseen sentences, show what it looks at."""
+    from regard import load
+    from regard.data.world import SHOWN
+    from regard.demo import demo_recipe, measure
+    from regard.render import heat_map
+
+    recipe = demo_recipe(model)
+    folder = output or Path("runs") / ("demo" if model == "rnnsearch" else f"demo-{model}")
+    out.print("Built-in corpus: English to French from a small grammar, its shorter half.")
+    with opened(recipe, folder, threads=threads, device="cpu") as session:
+        if not follow(session):
+            return
+    run = load(folder)
+    result = measure(run)
+    shortest, median, longest = result.lengths
+    out.print(f"\n{result.sentences} unseen sentences of {shortest} to {longest} words (median {median}):")
+    out.print(f"  BLEU {result.bleu.value:.2f}   {result.bleu.signature}")
+    if result.alignment_error is not None:
+        out.print(
+            f"  alignment error {result.alignment_error:.3f}   (guessing the diagonal: {result.diagonal_error:.3f})"
+        )
+    for sentence in SHOWN:
+        seen = run.look(sentence)
+        out.print(f"\n{sentence}\n{' '.join(seen.target)}\n", style="bold", markup=False)
+        out.print(heat_map(seen, width=out.width))
+    out.print("\nNext:")
+    out.print(f'  regard look {folder} "The small cat does not eat the soup ."')
+    out.print(f"  regard predict {folder} --beam 5 < sentences.txt")
+    out.print(f"  regard train {folder}/config.toml model.hidden=512 -o runs/mine")
+
+
+@contextmanager
+def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[Session]:
+    """The session of a run folder, which nobody else may train in meanwhile."""
+    from regard import machine
+    from regard.checkpoint import Folder
+    from regard.train.session import Session
+
+    machine.use_threads(threads)
+    with Folder(folder).only_writer():
+        with err.status("Preparing the data …"):
+            session = Session(recipe, folder, device=device)
+        plan = session.batches.stats()
+        out.print(
+            f"{recipe.model_name}, {session.parameters / 1e6:.2f} M parameters, on {len(session.train_pairs):,} pairs; "
+            f"{plan.batches} batches an epoch, {plan.real:.0%} real tokens; {session.training.config.precision}.",
+            markup=False,
+        )
+        if session.resumed and session.training.step:
+            out.print(f"Going on in {folder} from step {session.training.step}.", markup=False)
+        yield session
+
+
+def follow(session: Session) -> bool:
+    """Show a session's progress until it ends; False if it was interrupted, and then it is saved."""
+    from rich.live import Live
+    from rich.text import Text
+
+    if session.training.done(session.batches) >= 1:
+        out.print("This run is finished; give it more train.steps to go on.")
+        return True
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:  # asked twice: leave at once; what is on the disk is whole
+            os._exit(128 + number)
+        asked.append(number)
+
+    handlers = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal) as live:
+            for progress in session.steps():
+                live.update(Text(live_line(progress)), refresh=False)
+                if progress.valid is not None:
+                    show_validation(progress)
+                if asked and not progress.finished:
+                    session.save()
+                    live.update(Text(""))
+                    out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
+                    return False
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return True
+
+
+def live_line(progress: Progress) -> str:
+    left = progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
+    return (
+        f"step {progress.step}   loss {progress.loss:.3f}   perplexity {progress.perplexity:.2f}   "
+        f"{progress.tokens_per_second:,.0f} tokens/s   {clock(left)} left"
+    )
+
+
+def show_validation(progress: Progress) -> None:
+    assert progress.valid is not None
+    import math
+
+    metrics = f"valid perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"
+    if "bleu" in progress.valid:
+        metrics += f"   BLEU {progress.valid['bleu']:.2f}"
+    best = "   best so far" if progress.improved else ""
+    out.print(
+        f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   {metrics}   "
+        f"{progress.tokens_per_second:,.0f} tokens/s{best}"
+    )
+    for sample in progress.samples[:1]:
+        out.print(f"    {sample.source}\n    → {sample.output}", style="dim", markup=False)
+    if progress.finished:
+        out.print(f"Finished: {progress.finished}.")
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+# --- predict -----------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; by default standard input.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="By default standard output.")] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses kept per sentence; 1 is greedy.")] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of taking the likeliest.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 sharpens what is drawn from.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw among the k likeliest; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw among the likeliest that hold this probability.")] = 1.0,
+    n_best: Annotated[int, typer.Option(help="Outputs per line: line, rank, score and text, tab-separated.")] = 1,
+    length_penalty: Annotated[float, typer.Option(help="Hypotheses compete by score / length to this power.")] = 1.0,
+    min_length: Annotated[int, typer.Option(help="Fewest tokens.")] = 0,
+    max_length: Annotated[int, typer.Option(help="Most tokens; 0: twice the source and ten.")] = 0,
+    no_repeat: Annotated[int, typer.Option(help="Never write the same n tokens twice; 0: no limit.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the sampling noise.")] = 0,
+    errors: Annotated[
+        Literal["strict", "replace"], typer.Option(help="What to do with bytes that are not UTF-8.")
+    ] = "strict",
+    as_json: Json = False,
+    threads: Threads = 0,
+    device: Device = "cpu",
+) -> None:
+    """Translate: one line in, one line out."""
+    from regard import load, machine
+    from regard.data.text import read_lines
+    from regard.predict import Decoding
+
+    how = Decoding(
+        beam=beam,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        n_best=n_best,
+        length_penalty=length_penalty,
+        min_length=min_length,
+        max_length=max_length,
+        no_repeat=no_repeat,
+        seed=seed,
+    )
+    machine.use_threads(threads)
+    loaded = load(run, device=device)
+    interactive = file is None and sys.stdin.isatty()
+    lines = read_lines(file or sys.stdin.buffer, errors=errors)
+    with written_to(output) as write:
+        for number, prediction in predictions(loaded, lines, how, at_once=1 if interactive else 512):
+            if prediction.cut:
+                err.print(f"Line {number} is too long: only its first {how.longest_source} tokens were read.")
+            write(as_text(number, prediction, n_best=n_best, as_json=as_json))
+
+
+def predictions(run: Any, lines: Iterator[str], how: Decoding, *, at_once: int) -> Iterator[tuple[int, Prediction]]:
+    from itertools import islice
+
+    from regard.predict import predict
+
+    done = 0
+    while chunk := list(islice(lines, at_once)):
+        yield from enumerate(predict(run, chunk, how, first_line=done), start=done + 1)
+        done += len(chunk)
+
+
+def as_text(number: int, prediction: Prediction, *, n_best: int, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"line": number, **dataclasses.asdict(prediction)}, ensure_ascii=False)
+    every = (prediction, *prediction.alternatives)
+    texts = [one.text.replace("\n", "\\n") for one in every]
+    if n_best == 1:
+        return texts[0]
+    scores = [one.score for one in every]
+    ranked = enumerate(zip(scores, texts, strict=True), start=1)
+    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in ranked)
+
+
+@contextmanager
+def written_to(path: Path | None) -> Iterator[Any]:
+    """A function that writes a line, to standard output or, all or nothing, to a file."""
+    if path is None:
+        stream = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
+
+        def write(line: str) -> None:
+            stream.write(line + "\n")
+            stream.flush()
+
+        yield write
+        return
+    from regard.checkpoint import write_atomically
+
+    lines: list[str] = []
+    yield lines.append
+    write_atomically(path, "".join(line + "\n" for line in lines))
+
+
+# --- look, models, info ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def look(
+    run: RunFolder,
+    sentence: Annotated[str, typer.Argument(help="A source sentence.")],
+    target: Annotated[str | None, typer.Option(help="Its translation; by default the model's own.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="Of several attending layers, this one; by default their mean.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="Write the picture as an SVG file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What the model looks at while it translates a sentence."""
+    from regard import load
+    from regard.checkpoint import write_atomically
+    from regard.look import look as look_at
+    from regard.render import heat_map, svg
+
+    seen = look_at(load(run), sentence, target, layer=layer)
+    if output is not None:
+        write_atomically(output, svg(seen))
+    elif as_json:
+        entry = {**dataclasses.asdict(seen), "weights": seen.weights.round(6).tolist()}
+        print_plain(json.dumps(entry, ensure_ascii=False))
+    else:
+        out.print(heat_map(seen, width=out.width))
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """The models there are: paper, year, what each can do."""
+    from rich.table import Table
+
+    from regard.models import MODELS, abilities
+
+    rows = [
+        {"name": d.name, "year": str(d.year), "task": d.task, "can": ", ".join(abilities(d)), "paper": d.paper}
+        for d in MODELS.values()
+    ]
+    if as_json:
+        print_plain(json.dumps(rows, ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in rows[0]:
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for row in rows:
+        table.add_row(*row.values())
+    out.print(table, soft_wrap=False)
+
+
+@app.command()
+def info(as_json: Json = False) -> None:
+    """Versions, threads, processor, devices: to paste into a bug report."""
+    from regard import machine
+
+    gain = machine.bf16_gain()
+    facts = {
+        **machine.facts(),
+        "bf16": f"{gain:.2f} × float32's matmul speed" if gain else "does not run here",
+    }
+    if as_json:
+        print_plain(json.dumps(facts))
+        return
+    widest = max(map(len, facts))
+    for name, value in facts.items():
+        print_plain(f"{name:<{widest}}  {value}")
+
+
+def print_plain(text: str) -> None:
+    sys.stdout.write(text + "\n")

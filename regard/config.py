@@ -1,0 +1,129 @@
+"""Settings: frozen dataclasses that read from and write to TOML, and say what is wrong with a key or a value.
+
+A field's trailing comment is its help text, so a written recipe explains itself. Fields are bool, int, float, str,
+Literal of str, or tuple of one of these; a default is written once, in the class.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import json
+import textwrap
+import tokenize
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import Any, TypeVar
+
+from regard.interface import UserError
+
+T = TypeVar("T")
+
+
+def help_texts(config: type) -> dict[str, str]:
+    """Each field's trailing comment."""
+    source = textwrap.dedent(inspect.getsource(config))
+    tokens = tokenize.generate_tokens(StringIO(source).readline)
+    comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    return {
+        line.target.id: comments.get(line.end_lineno or line.lineno, "")
+        for line in body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
+
+
+def unknown(name: str, allowed: Iterable[str], what: str) -> UserError:
+    """The error for a name that is not one of a few, with the nearest one as the remedy."""
+    names = list(allowed)
+    near = difflib.get_close_matches(name, names, n=1)
+    remedy = f"did you mean {near[0]!r}? " if near else ""
+    return UserError(f"{what} {name!r} does not exist: {remedy}allowed are {', '.join(names)}.")
+
+
+def fields_of(config: type) -> dict[str, Any]:
+    """Field name -> its type."""
+    hints = typing.get_type_hints(config)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+
+
+def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
+    """The config these values describe; `where` names the table in error messages ("model")."""
+    kinds = fields_of(config)
+    for key in values:
+        if key not in kinds:
+            raise unknown(f"{where}.{key}", [f"{where}.{name}" for name in kinds], "The key")
+    checked = {key: _convert(kinds[key], value, f"{where}.{key}") for key, value in values.items()}
+    missing = [
+        f.name
+        for f in dataclasses.fields(typing.cast(Any, config))
+        if f.default is dataclasses.MISSING and f.name not in checked
+    ]
+    if missing:
+        raise UserError(f"The recipe has no {where}.{missing[0]}: {help_texts(config)[missing[0]]}.")
+    try:
+        return config(**checked)
+    except ValueError as problem:  # a config's own __post_init__ says which fields do not go together
+        raise UserError(f"In [{where}]: {problem}") from None
+
+
+def _convert(kind: Any, value: Any, key: str) -> Any:
+    if typing.get_origin(kind) is typing.Literal:
+        if value not in typing.get_args(kind):
+            raise unknown(str(value), map(str, typing.get_args(kind)), f"{key} =")
+        return value
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{key} = {value!r} must be a list.")
+        return tuple(_convert(typing.get_args(kind)[0], item, key) for item in value)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
+        raise UserError(f"{key} = {value!r} must be {names[kind]}.")
+    return value
+
+
+def parse_value(text: str) -> Any:
+    """A value from the command line: TOML where it is TOML (4, 0.1, true, ["a"]), else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def override(table: dict[str, Any], assignment: str) -> None:
+    """Apply one `section.key=value` to a recipe's nested tables, in place."""
+    path, equals, text = assignment.partition("=")
+    *sections, key = path.strip().split(".")
+    if not equals or not key:
+        raise UserError(f"{assignment!r} is not a setting: write section.key=value, for example model.layers=4.")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise UserError(f"{assignment!r} cannot be set: {section!r} is a value, not a section.")
+    table[key] = parse_value(text.strip())
+
+
+def to_toml(value: Any) -> str:
+    """One TOML value; TOML's basic strings, numbers, booleans and arrays are JSON's."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(to_toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write_table(name: str, config: Any, *, first: Mapping[str, Any] | None = None) -> str:
+    """A complete, commented [name] table; `first` are keys (such as the tag of a union) that stand at its top."""
+    helps = help_texts(type(config))
+    rows = [(f"{key} = {to_toml(value)}", "") for key, value in (first or {}).items()]
+    for field in dataclasses.fields(config):
+        rows.append((f"{field.name} = {to_toml(config.__dict__[field.name])}", helps[field.name]))
+    widest = max((len(setting) for setting, help_text in rows if help_text), default=0)
+    lines = [f"{setting:<{widest}}  # {help_text}" if help_text else setting for setting, help_text in rows]
+    return "\n".join([f"[{name}]", *lines]) + "\n"

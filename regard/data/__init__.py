@@ -1,0 +1,1 @@
+"""Text in, batches out: lines, then tokens, then padded tensors."""

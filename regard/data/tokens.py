@@ -1,0 +1,345 @@
+"""One Tokenizer for words, characters and byte-pair encoding; decode(encode(x)) = NFC(x).
+
+The four specials stand in front of the vocabulary and are never looked for in text: a typed "<eos>" is five
+characters.
+
+A word is a run of letters, marks and digits ("3.5" included). An apostrophe stays with the letters before it
+("l'") and keeps one or two letters after it ("don't", "they'll", a standing "'s"); a longer rest is a word of
+its own, so "l'homme" is l' + homme. Any other sign is punctuation; a run of one sign ("...", "--") is a word.
+
+words        One space between two words is silent. Any other white space is written out, a token a character,
+             and two words that touch have the empty token "" between them. So "They are watching ." is
+             They|are|watching|. and "watching." is watching||. and a word is one type wherever it stands.
+characters   One token a character.
+bpe          Bytes, merged inside words only (Sennrich 2016, §3.2, over the bytes of UTF-8). A text is read
+             with a space put before it, so that a word is one type at the start of a line and within it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, Protocol
+
+import tokenizers
+from tokenizers import pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+
+from regard.interface import SPECIALS, UNK, UserError
+
+Kind = Literal["words", "characters", "bpe"]
+Span = tuple[str, tuple[int, int]]  # a stretch of text and where it starts and ends
+
+OFFSET = len(SPECIALS)
+BYTES = 256
+
+LETTER = r"\p{L}\p{M}\p{N}_"
+WORD = (
+    rf"(?:\p{{N}}+[.,](?=\p{{N}}))*[{LETTER}]+(?:['’](?:[{LETTER}]{{1,2}}(?![{LETTER}]))?)?"
+    rf"|['’][{LETTER}]{{1,2}}(?![{LETTER}])"
+    rf"|([^\s{LETTER}])\1*\p{{M}}*"
+)
+SPLIT = pre_tokenizers.Split(tokenizers.Regex(rf"{WORD}|\s"), "isolated")
+SPLIT_WITH_SPACE = pre_tokenizers.Split(tokenizers.Regex(rf" ?(?:{WORD})|\s+(?!\S)|\s+"), "isolated")
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\n": "⏎"})
+JOIN_SIGN = "‿"
+
+
+class Piece(NamedTuple):
+    """A token where it stands in the text as it was typed: `text` is typed[start:end]."""
+
+    id: int
+    text: str
+    start: int
+    end: int
+    word: int  # which word of the text it belongs to; white space and joins belong to the word that follows
+
+
+class Scheme(Protocol):
+    """How one kind of tokenizer turns normal text into ids and back."""
+
+    vocabulary: list[str]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Each token's id, start and end."""
+
+    def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
+        """One stretch of text per id, together the text; <unk> reads `unknown`, other specials nothing."""
+
+    def show(self, token: int) -> str:
+        """The token alone, without the space before it."""
+
+
+def normal(text: str) -> str:
+    """NFC; half a surrogate pair, which no file can hold, becomes U+FFFD."""
+    return text if text.isascii() else SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+
+
+def _is_word(token: str) -> bool:
+    return token.strip() != ""
+
+
+def _cut_words(text: str) -> list[Span]:
+    spans: list[Span] = []
+    for string, (start, end) in SPLIT.pre_tokenize_str(text):
+        if _is_word(string) and spans and _is_word(spans[-1][0]):
+            spans.append(("", (start, start)))
+        elif _is_word(string) and len(spans) > 1 and spans[-1][0] == " " and _is_word(spans[-2][0]):
+            spans.pop()
+        spans.append((string, (start, end)))
+    return spans
+
+
+def _join_words(tokens: Sequence[str]) -> list[str]:
+    befores = ["", *tokens]
+    return [
+        " " + token if _is_word(before) and _is_word(token) else token
+        for before, token in zip(befores, tokens, strict=False)
+    ]
+
+
+def _cut_characters(text: str) -> list[Span]:
+    return [(character, (i, i + 1)) for i, character in enumerate(text)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What tells words and characters apart."""
+
+    cut: Callable[[str], list[Span]]
+    join: Callable[[Sequence[str]], list[str]]
+    always: tuple[str, ...]  # tokens that are in every vocabulary, seen or not
+
+
+RULES: dict[str, Rules] = {
+    "words": Rules(_cut_words, _join_words, ("", " ")),
+    "characters": Rules(_cut_characters, list, ()),
+}
+
+
+class Listed:
+    """A plain list of types; one that is not on it is <unk>."""
+
+    def __init__(self, rules: Rules, vocabulary: list[str]) -> None:
+        self.vocabulary = vocabulary
+        self.rules = rules
+        self.ids = {token: i for i, token in enumerate(vocabulary, start=OFFSET)}
+
+    @classmethod
+    def train(cls, rules: Rules, lines: Iterable[str], size: int | None, at_least: int) -> Listed:
+        smallest = OFFSET + len(rules.always) + 1
+        if size is not None and size < smallest:
+            raise UserError(f"a vocabulary of {size} is too small; give {smallest} or more.")
+        counts: Counter[str] = Counter()
+        for line in lines:
+            counts.update(token for token, _ in rules.cut(normal(line)))
+        # by frequency, then by code point, so that the order of the lines does not matter
+        ranked = sorted((-count, token) for token, count in counts.items() if count >= at_least)
+        vocabulary = [*rules.always, *(token for _, token in ranked if token not in rules.always)]
+        return cls(rules, vocabulary if size is None else vocabulary[: size - OFFSET])
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self.ids.get(token, UNK) for token, _ in self.rules.cut(text)] for text in texts]
+
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        return [(self.ids.get(token, UNK), start, end) for token, (start, end) in self.rules.cut(text)]
+
+    def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
+        # specials that say nothing must not come between two words
+        said = [token for token in ids if token >= UNK]
+        texts = [unknown if token == UNK else self.vocabulary[token - OFFSET] for token in said]
+        joined = iter(self.rules.join(texts))
+        return [next(joined) if token >= UNK else "" for token in ids]
+
+    def show(self, token: int) -> str:
+        return self.vocabulary[token - OFFSET] or JOIN_SIGN
+
+
+def _byte_of_character() -> dict[str, int]:
+    """Byte-level BPE writes printable bytes as themselves and the others, in order, as U+0100 and on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(BYTES) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(BYTES + i): byte for i, byte in enumerate(others)}
+
+
+class BytePairs:
+    """The `tokenizers` library's BPE, told of no special tokens."""
+
+    def __init__(self, vocabulary: list[str], merges: list[tuple[str, str]]) -> None:
+        self.vocabulary = vocabulary
+        self.merges = merges
+        self.inner = self._pipeline(BPE({token: i for i, token in enumerate(vocabulary)}, merges))
+        byte = _byte_of_character()
+        self.bytes = [bytes(byte[character] for character in token) for token in vocabulary]
+
+    @staticmethod
+    def _pipeline(model: BPE) -> tokenizers.Tokenizer:
+        inner = tokenizers.Tokenizer(model)
+        inner.pre_tokenizer = pre_tokenizers.Sequence(
+            [SPLIT_WITH_SPACE, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        return inner
+
+    @classmethod
+    def train(cls, lines: Iterable[str], size: int | None, at_least: int) -> BytePairs:
+        smallest = OFFSET + BYTES
+        if size is None or size < smallest:
+            raise UserError(
+                f"bpe needs a vocabulary size of {smallest} or more (8000 is usual); received {size}."
+            )
+        trainer = BpeTrainer(
+            vocab_size=size - OFFSET,
+            min_frequency=at_least,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        inner = cls._pipeline(BPE())
+        inner.train_from_iterator((" " + normal(line) for line in lines), trainer)
+        ids = inner.get_vocab()
+        merges = [(left, right) for left, right in json.loads(inner.to_str())["model"]["merges"]]
+        return cls(sorted(ids, key=ids.__getitem__), merges)
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self.inner.encode_batch_fast([" " + text if text else "" for text in texts])
+        return [[i + OFFSET for i in encoding.ids] for encoding in encodings]
+
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        if not text:
+            return []
+        encoding = self.inner.encode(" " + text)
+        spans = []
+        for i, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            start, end = max(start - 1, 0), end - 1  # without the space put in front
+            if text[start:end].startswith(" ") and not text[start:end].isspace():
+                start += 1
+            spans.append((i + OFFSET, start, end))
+        return spans
+
+    def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        special = {token: b"" for token in range(OFFSET)} | {UNK: unknown.encode()}
+        chunks = [
+            decoder.decode(special[token] if token < OFFSET else self.bytes[token - OFFSET]) for token in ids
+        ]
+        if chunks:
+            chunks[-1] += decoder.decode(b"", final=True)
+        first = next((i for i, chunk in enumerate(chunks) if chunk), None)
+        if first is not None:
+            chunks[first] = chunks[first].removeprefix(" ")
+        return chunks
+
+    def show(self, token: int) -> str:
+        text = self.bytes[token - OFFSET].decode("utf-8", "backslashreplace")
+        return text if text.isspace() else text.removeprefix(" ")
+
+
+def _origins(typed: str) -> list[tuple[int, int]]:
+    """For each character of normal(typed), where the characters it was made from start and end in `typed`."""
+    if unicodedata.is_normalized("NFC", typed):
+        return [(i, i + 1) for i in range(len(typed))]
+    origins: list[tuple[int, int]] = []
+    start, made = 0, ""
+    for i, character in enumerate(typed):
+        alone, together = normal(character), normal(typed[start : i + 1])
+        if made and unicodedata.combining(character) == 0 and together == made + alone:
+            origins += [(start, i)] * len(made)
+            start, together = i, alone
+        made = together
+    return origins + [(start, len(typed))] * len(made)
+
+
+def _word_of(text: str, starts: Iterable[int]) -> list[int]:
+    """The word at or after each place in the text; past the last word, the last."""
+    ends = [end for string, (_, end) in SPLIT.pre_tokenize_str(text) if _is_word(string)]
+    return [max(min(bisect_right(ends, start), len(ends) - 1), 0) for start in starts]
+
+
+class Tokenizer:
+    """Text to ids and back; ids never include <bos> and <eos>, which belong to batches."""
+
+    def __init__(self, kind: Kind, scheme: Scheme) -> None:
+        self.kind = kind
+        self.scheme = scheme
+        self.size = OFFSET + len(scheme.vocabulary)
+
+    @classmethod
+    def train(cls, kind: Kind, lines: Iterable[str], *, size: int | None, at_least: int = 1) -> Tokenizer:
+        """Learn at most `size` ids, the four specials included, from what occurs `at_least` times."""
+        if kind == "bpe":
+            return cls(kind, BytePairs.train(lines, size, at_least))
+        return cls(kind, Listed.train(_rules(kind), lines, size, at_least))
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.scheme.encode_all([normal(text) for text in texts])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as itself."""
+        return "".join(self.scheme.chunks(ids, SPECIALS[UNK]))
+
+    def pieces(self, text: str) -> list[Piece]:
+        """The tokens of `encode(text)`, each where it stands in `text`."""
+        normalised, origins = normal(text), _origins(text)
+        spans = self.scheme.spans(normalised)
+        words = _word_of(normalised, (start for _, start, _ in spans))
+        pieces = []
+        for (token, start, end), word in zip(spans, words, strict=True):
+            if start < end:
+                first, last = origins[start][0], origins[end - 1][1]
+            else:  # a join is a place, not a stretch
+                first = last = origins[start][0]
+            pieces.append(Piece(token, text[first:last], first, last, word))
+        return pieces
+
+    def surface(self, ids: Sequence[int]) -> list[str]:
+        """One readable string per id: no space before it, white space and stray bytes made visible."""
+        return [SPECIALS[token] if token < OFFSET else _visible(self.scheme.show(token)) for token in ids]
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """Which word of decode(ids) each id belongs to; −1 for <pad>, <bos> and <eos>."""
+        # an unknown counts as letters: a word on its own among words, a part of the word among characters
+        chunks = self.scheme.chunks(ids, "xxx")
+        starts = accumulate((len(chunk) for chunk in chunks[:-1]), initial=0)
+        words = _word_of("".join(chunks), starts)
+        return [word if token >= UNK else -1 for token, word in zip(ids, words, strict=False)]
+
+    def to_json(self) -> dict[str, Any]:
+        merges = {"merges": self.scheme.merges} if isinstance(self.scheme, BytePairs) else {}
+        return {"kind": self.kind, "vocabulary": self.scheme.vocabulary, **merges}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Tokenizer:
+        try:
+            kind, vocabulary = saved["kind"], list(saved["vocabulary"])
+            if kind == "bpe":
+                return cls(kind, BytePairs(vocabulary, [(left, right) for left, right in saved["merges"]]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"this is not a saved tokenizer ({error!r}); take the run's own tokenizer.json."
+            ) from None
+        return cls(kind, Listed(_rules(kind), vocabulary))
+
+
+def _rules(kind: str) -> Rules:
+    if kind not in RULES:
+        raise UserError(f'"{kind}" is no kind of tokenizer; choose words, characters or bpe.')
+    return RULES[kind]
+
+
+def _visible(text: str) -> str:
+    shown = text.translate(VISIBLE) if text.isspace() else text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

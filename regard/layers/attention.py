@@ -1,0 +1,343 @@
+"""Attention looks things up softly: context = Σᵢ α(q, kᵢ) vᵢ.
+
+Scores become weights by softmax, α = softmaxᵢ score(q, kᵢ):
+    dot       qᵀk                            scaled   qᵀk / √d            Vaswani 2017, 3.2.1
+    bilinear  qᵀ W k                                                      Luong 2015, 3.1
+    additive  wᵀ tanh(W_q q + W_k k)                                      Bahdanau 2015, A.1.2
+    mlp       w₂ᵀ relu(W₁ [q; k] + b₁) + b₂
+Kernels become weights by their sum, α = κ(q, kᵢ) / Σⱼ κ(q, kⱼ):          Nadaraya 1964, Watson 1964
+    gaussian  exp(−½‖q − k‖²)                boxcar   1[‖q − k‖ ≤ 1]      epanechnikov  max(0, 1 − ‖q − k‖)
+Several heads: headᵢ = attention(q Wᵢ^q, k Wᵢ^k, v Wᵢ^v), then [head₁; …; head_h] W_o.
+
+A query that may look at nothing gets weights, and so a context, of exactly 0.
+`with watch(model) as seen:` shows the weights of every Attention inside, and changes none of its output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.interface import UserError
+
+Part = TypeVar("Part")
+ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
+
+
+def choose(table: Mapping[str, Part], name: str, noun: str) -> Part:
+    """The entry of that name, or a sentence with the names there are."""
+    if name not in table:
+        raise UserError(f"There is no {noun} called {name!r}: choose one of {', '.join(table)}.")
+    return table[name]
+
+
+class Memory(NamedTuple):
+    """What attention looks at: prepared once per example, then only read."""
+
+    keys: Tensor  # (batch, [heads,] source, key_dim), as the score prepared them
+    values: Tensor  # (batch, [heads,] source, value_dim)
+    mask: Tensor | None  # broadcasts to (batch, [heads,] target, source); True = may look
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last axis: exactly 0 where the mask says no, also if it says so to the whole row."""
+    if mask is None:
+        return scores.softmax(-1)
+    # The lowest finite number, not −∞: softmax of a row of −∞ is NaN, and its gradient too, on the way to 0.
+    weights = torch.where(mask, scores, torch.finfo(scores.dtype).min).softmax(-1)
+    return torch.where(mask, weights, 0.0)
+
+
+class Score(nn.Module):
+    """How well each key answers each query; softmax makes weights of it."""
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """The work that depends on the keys alone, done once however many queries come."""
+        return keys
+
+    def fused_scale(self, dim: int) -> float | None:
+        """The factor before qᵀk if that is all this score is, so that a fused kernel may compute it."""
+        return None
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """(…, target, query_dim), (…, source, prepared_dim) -> (…, target, source)."""
+        raise NotImplementedError
+
+    def weights(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        return masked_softmax(self(query, prepared), mask)
+
+
+class Dot(Score):
+    def fused_scale(self, dim: int) -> float:
+        return 1.0
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return query @ prepared.transpose(-2, -1)
+
+
+class Scaled(Score):
+    """The dot product brought back to variance 1, whatever the width."""
+
+    def fused_scale(self, dim: int) -> float:
+        return 1 / math.sqrt(dim)
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return (query / math.sqrt(query.shape[-1])) @ prepared.transpose(-2, -1)
+
+
+class Bilinear(Score):
+    def __init__(self, *, query_dim: int, key_dim: int) -> None:
+        super().__init__()
+        self.keys = _linear(key_dim, query_dim, bias=False)
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        prepared: Tensor = self.keys(keys)
+        return prepared
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return query @ prepared.transpose(-2, -1)
+
+
+class Additive(Score):
+    def __init__(self, *, query_dim: int, key_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.query = _linear(query_dim, hidden, bias=False)
+        self.keys = _linear(key_dim, hidden, bias=False)
+        self.out = _linear(hidden, 1, bias=False)
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        prepared: Tensor = self.keys(keys)
+        return prepared
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        mixed = self.query(query)[..., :, None, :] + prepared[..., None, :, :]  # (…, target, source, hidden)
+        # In place: the sum is not needed again, neither here nor by its gradient.
+        scores: Tensor = self.out(mixed.tanh_()).squeeze(-1)
+        return scores  # (…, target, source)
+
+
+class MLP(Score):
+    """W₁ [q; k] + b₁ is computed as W_q q + (W_k k + b₁), so that the keys' part is done once."""
+
+    def __init__(self, *, query_dim: int, key_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.query = _linear(query_dim, hidden, bias=False)
+        self.keys = _linear(key_dim, hidden, bias=True)
+        self.out = _linear(hidden, 1, bias=True)
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        prepared: Tensor = self.keys(keys)
+        return prepared
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        mixed = self.query(query)[..., :, None, :] + prepared[..., None, :, :]  # (…, target, source, hidden)
+        scores: Tensor = self.out(mixed.relu_()).squeeze(-1)
+        return scores  # (…, target, source)
+
+
+class Kernel(Score):
+    """A nearness ≥ 0 of query and key; its share of the sum is the weight. Nothing near: all 0."""
+
+    def weights(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        nearness: Tensor = self(query, prepared)
+        if mask is not None:
+            nearness = torch.where(mask, nearness, 0.0)
+        total = nearness.sum(-1, keepdim=True)
+        return nearness / torch.where(total > 0, total, 1.0)
+
+
+class Gaussian(Kernel):
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return (-0.5 * _distance(query, prepared).square()).exp()
+
+    def weights(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        # The same shares, by way of softmax: far from every key, exp would underflow and lose them.
+        return masked_softmax(-0.5 * _distance(query, prepared).square(), mask)
+
+
+class Boxcar(Kernel):
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return (_distance(query, prepared) <= 1).to(query.dtype)
+
+
+class Epanechnikov(Kernel):
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return (1 - _distance(query, prepared)).relu()
+
+
+def _distance(query: Tensor, keys: Tensor) -> Tensor:
+    """‖q − k‖ without the matrix-product shortcut, which loses the digits of small distances."""
+    distance: Tensor = torch.cdist(query, keys, compute_mode="donot_use_mm_for_euclid_dist")
+    return distance
+
+
+def _linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    linear = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.xavier_uniform_(linear.weight)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+SCORES: dict[str, Callable[[int, int, int], Score]] = {  # of query_dim, key_dim, hidden
+    "dot": lambda query, key, hidden: Dot(),
+    "scaled": lambda query, key, hidden: Scaled(),
+    "bilinear": lambda query, key, hidden: Bilinear(query_dim=query, key_dim=key),
+    "additive": lambda query, key, hidden: Additive(query_dim=query, key_dim=key, hidden=hidden),
+    "mlp": lambda query, key, hidden: MLP(query_dim=query, key_dim=key, hidden=hidden),
+}
+KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
+    "gaussian": lambda query, key, hidden: Gaussian(),
+    "boxcar": lambda query, key, hidden: Boxcar(),
+    "epanechnikov": lambda query, key, hidden: Epanechnikov(),
+}
+ONE_WIDTH = {"dot", "scaled", *KERNELS}  # these compare query and key as they are
+
+
+def score(name: str, *, query_dim: int, key_dim: int, hidden: int) -> Score:
+    """The score or kernel of that name."""
+    make = choose({**SCORES, **KERNELS}, name, "score")
+    if name in ONE_WIDTH and query_dim != key_dim:
+        raise UserError(
+            f"The score {name!r} needs queries and keys of one width, and got {query_dim} and {key_dim}: "
+            "make them equal, or choose bilinear, additive or mlp."
+        )
+    return make(query_dim, key_dim, hidden)
+
+
+class Attention(nn.Module):
+    """context = weights @ values."""
+
+    def __init__(self, *, score: Score, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.score = score
+        self.dropout = dropout
+
+    def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
+        """mask is (batch, source), or (batch, target, source) if it differs between queries."""
+        return Memory(self.score.prepare(keys), values, None if mask is None else _for_targets(mask))
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """(batch, [heads,] target, query_dim) -> (batch, [heads,] target, value_dim)."""
+        watchers = [seen for seen in _watching.get() if self in seen.names]
+        scale = self.score.fused_scale(query.shape[-1])
+        if scale is not None and not any(seen.grad for seen in watchers):
+            if watchers:
+                with torch.no_grad():
+                    self._show(self.score.weights(query, memory.keys, memory.mask), watchers)
+            dropout = self.dropout if self.training else 0.0
+            return F.scaled_dot_product_attention(
+                query, memory.keys, memory.values, attn_mask=memory.mask, dropout_p=dropout, scale=scale
+            )
+
+        weights = self.score.weights(query, memory.keys, memory.mask)  # (batch, [heads,] target, source)
+        if watchers:
+            weights = self._show(weights, watchers)
+        return F.dropout(weights, self.dropout, self.training) @ memory.values
+
+    def _show(self, weights: Tensor, watchers: list[Seen]) -> Tensor:
+        """The weights again, now made from the tensor that was shown, so that gradients pass through it."""
+        by_head = weights if weights.dim() == 4 else weights[:, None]  # (batch, heads, target, source)
+        for seen in watchers:
+            seen.record(self, by_head if seen.grad else by_head.detach())
+        return by_head.view_as(weights)
+
+
+class MultiHead(nn.Module):
+    """Projections around one Attention; every width is free.
+
+    Left out, keys are as wide as queries, values as keys, a head query_dim / heads, the output as queries.
+    """
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        query_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        head_dim: int | None = None,
+        value_head_dim: int | None = None,
+        out_dim: int | None = None,
+        score: Score | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if head_dim is None and query_dim % heads:
+            raise UserError(
+                f"{heads} heads cannot share a width of {query_dim} evenly: choose a number that divides it."
+            )
+        key_dim = key_dim or query_dim
+        value_dim = value_dim or key_dim
+        head_dim = head_dim or query_dim // heads
+        value_head_dim = value_head_dim or head_dim
+        self.heads = heads
+        self.query = _linear(query_dim, heads * head_dim, bias=bias)
+        self.key = _linear(key_dim, heads * head_dim, bias=bias)
+        self.value = _linear(value_dim, heads * value_head_dim, bias=bias)
+        self.out = _linear(heads * value_head_dim, out_dim or query_dim, bias=bias)
+        self.attention = Attention(score=score or Scaled(), dropout=dropout)
+
+    def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
+        """keys (batch, source, key_dim), values (batch, source, value_dim); mask as for Attention."""
+        memory = self.attention.memory(self._split(self.key(keys)), self._split(self.value(values)))
+        return memory if mask is None else memory._replace(mask=_for_targets(mask)[:, None])
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """(batch, target, query_dim) -> (batch, target, out_dim)."""
+        context = self.attention(self._split(self.query(query)), memory)  # (batch, heads, target, value_head_dim)
+        joined: Tensor = self.out(context.transpose(1, 2).flatten(2))
+        return joined  # (batch, target, out_dim)
+
+    def _split(self, x: Tensor) -> Tensor:
+        batch, time, dim = x.shape
+        return x.view(batch, time, self.heads, dim // self.heads).transpose(1, 2)  # (batch, heads, time, head_dim)
+
+
+def _for_targets(mask: Tensor) -> Tensor:
+    return mask[:, None] if mask.dim() == 2 else mask  # (batch, 1 or target, source)
+
+
+class Seen:
+    """The weights of each Attention of a model, by its path, one tensor per call."""
+
+    def __init__(self, model: nn.Module, *, grad: bool) -> None:
+        self.grad = grad
+        self.names = {part: path for path, part in model.named_modules() if isinstance(part, Attention)}
+        self._weights: dict[str, list[Tensor]] = {path: [] for path in self.names.values()}
+
+    def record(self, part: Attention, weights: Tensor) -> None:
+        self._weights[self.names[part]].append(weights)
+
+    def paths(self) -> list[str]:
+        """In module order, those that were not called included."""
+        return list(self._weights)
+
+    def __getitem__(self, path: str) -> list[Tensor]:
+        """In call order, each (batch, heads, target, source)."""
+        return self._weights[path]
+
+
+_watching: ContextVar[tuple[Seen, ...]] = ContextVar("watching", default=())
+
+
+@contextmanager
+def watch(model: nn.Module, *, grad: bool = False) -> Iterator[Seen]:
+    """See every weight while the model runs; its output stays the same, bit for bit.
+
+    With `grad` the weights take part in the gradient: the fused kernel then stands aside for the plain form.
+    """
+    seen = Seen(model, grad=grad)
+    token = _watching.set((*_watching.get(), seen))
+    try:
+        yield seen
+    finally:
+        _watching.reset(token)

@@ -1,0 +1,226 @@
+"""A cell is one step of a recurrence: what it carries and what it reads make what it carries next.
+
+RNN        Hₜ = φ(Xₜ Wₓₕ + Hₜ₋₁ Wₕₕ + bₕ),  φ ∈ {tanh, σ, relu, identity}      Elman 1990; σ: Mikolov 2010
+LSTM       I, F, O = σ(X Wₓ· + H Wₕ· + b·),  C̃ = tanh(X Wₓc + H Wₕc + b_c)     Hochreiter & Schmidhuber 1997;
+           Cₜ = F ⊙ Cₜ₋₁ + I ⊙ C̃,  Hₜ = O ⊙ tanh(Cₜ)                           F: Gers 2000
+gru        R, Z = σ(X Wₓ· + H Wₕ· + b·),  H̃ = tanh(X Wₓₕ + (R ⊙ H) Wₕₕ + bₕ)   Cho 2014, 2.3
+           Hₜ = Z ⊙ Hₜ₋₁ + (1 − Z) ⊙ H̃
+gru-after  the same, with H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ))              as PyTorch's kernel does
+
+What depends on X alone is computed for all time steps at once by `inputs`; `step` does the rest. A cell of
+your own needs those two, and then goes wherever these go.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.interface import UserError
+
+# what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
+State = tuple[Tensor, ...]
+CellName = Literal["tanh", "sigmoid", "relu", "identity", "lstm", "gru", "gru-after"]
+Activation = Literal["tanh", "sigmoid", "relu", "identity"]
+SHUT = 1e4  # far enough that σ is exactly 0 or 1, near enough for half precision
+
+
+class Cell(nn.Module, ABC):
+    """One step, as the paper writes it."""
+
+    def __init__(self, *, input_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.input_dim = input_dim
+        self.hidden = hidden
+
+    @abstractmethod
+    def inputs(self, x: Tensor) -> Tensor:
+        """What depends on x only: (…, input_dim) -> (…, projected)."""
+
+    @abstractmethod
+    def step(self, projected: Tensor, state: State) -> State:
+        """(rows, projected) and the state before -> the state after."""
+
+    def start(self, rows: int) -> State:
+        """The state before anything is read: zeros, where the parameters live."""
+        return (next(self.parameters()).new_zeros(rows, self.hidden),)
+
+    def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
+        """All of time by PyTorch's kernel; None where it has none for this cell.
+
+        x (batch, time, input_dim), zeros at padding, mask (batch, time) True = real, padded at the end
+        -> outputs (batch, time, hidden), zeros at padding; the state after each row's last real token.
+        """
+        return None
+
+
+class Elman(Cell):
+    """Hₜ = φ(Xₜ Wₓₕ + Hₜ₋₁ Wₕₕ + bₕ)."""
+
+    def __init__(self, *, input_dim: int, hidden: int, activation: Activation) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.activate = ACTIVATIONS[activation]
+        self.kernel = ELMAN_KERNELS.get(activation)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 1, hidden, input_dim)
+        self.weight_hh = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
+        self.bias_ih = nn.Parameter(torch.zeros(hidden))
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih, self.bias_ih)
+
+    def step(self, projected: Tensor, state: State) -> State:
+        (h,) = state
+        return (self.activate(torch.addmm(projected, h, self.weight_hh.t())),)
+
+    def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
+        if self.kernel is None:
+            return None
+        weights = [self.weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
+        return run_kernel(self.kernel, weights, x, state, mask)
+
+
+class LSTM(Cell):
+    """Cₜ = F ⊙ Cₜ₋₁ + I ⊙ C̃,  Hₜ = O ⊙ tanh(Cₜ). The weights' order is I, F, C̃, O."""
+
+    def __init__(self, *, input_dim: int, hidden: int) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 4, hidden, input_dim)
+        self.weight_hh = stack_gates(nn.init.orthogonal_, 4, hidden, hidden)
+        self.bias_ih = nn.Parameter(torch.zeros(4 * hidden))
+        # a young LSTM should remember: F begins near 0.73, not at one half (Jozefowicz 2015)
+        nn.init.ones_(self.bias_ih[hidden : 2 * hidden])
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih, self.bias_ih)
+
+    def step(self, projected: Tensor, state: State) -> State:
+        h, c = state
+        gates = torch.addmm(projected, h, self.weight_hh.t()).chunk(4, dim=-1)  # 4 × (rows, hidden)
+        write, keep, show = gates[0].sigmoid(), gates[1].sigmoid(), gates[3].sigmoid()  # I, F, O
+        candidate = gates[2].tanh()
+        c = torch.addcmul(keep * c, write, candidate)
+        return show * c.tanh(), c
+
+    def start(self, rows: int) -> State:
+        return self.weight_hh.new_zeros(rows, self.hidden), self.weight_hh.new_zeros(rows, self.hidden)
+
+    def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
+        weight_ih: Tensor = self.weight_ih
+        if mask is not None:
+            # padding becomes one more input, which opens F and shuts I, so the kernel keeps C for ever
+            hold = x.new_tensor([-SHUT, SHUT, 0.0, 0.0]).repeat_interleave(self.hidden)
+            weight_ih = torch.cat((weight_ih, hold[:, None]), dim=-1)  # (4·hidden, input_dim + 1)
+            x = torch.cat((x, ~mask[..., None]), dim=-1)  # (batch, time, input_dim + 1)
+        weights = [weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
+        return run_kernel(torch.lstm, weights, x, state, mask)
+
+
+class GRU(Cell):
+    """H̃ = tanh(X Wₓₕ + (R ⊙ H) Wₕₕ + bₕ): reset before the product. The weights' order is R, Z, H̃."""
+
+    def __init__(self, *, input_dim: int, hidden: int) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
+        self.weight_gates = stack_gates(nn.init.orthogonal_, 2, hidden, hidden)
+        self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
+        self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih, self.bias_ih)
+
+    def step(self, projected: Tensor, state: State) -> State:
+        (h,) = state
+        for_gates, for_candidate = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
+        reset, keep = torch.addmm(for_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)  # R, Z
+        candidate = torch.addmm(for_candidate, reset * h, self.weight_candidate.t()).tanh()
+        return (torch.lerp(candidate, h, keep),)
+
+
+class GRUAfter(Cell):
+    """H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ)): reset after the product. The weights' order is R, Z, H̃."""
+
+    def __init__(self, *, input_dim: int, hidden: int) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
+        self.weight_hh = stack_gates(nn.init.orthogonal_, 3, hidden, hidden)
+        self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
+        self.bias_hh = nn.Parameter(torch.zeros(3 * hidden))
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih, self.bias_ih)
+
+    def step(self, projected: Tensor, state: State) -> State:
+        (h,) = state
+        sizes = [2 * self.hidden, self.hidden]
+        for_gates, for_candidate = torch.split(projected, sizes, dim=-1)
+        product = torch.addmm(self.bias_hh, h, self.weight_hh.t())  # (rows, 3·hidden)
+        from_gates, from_candidate = torch.split(product, sizes, dim=-1)
+        reset, keep = (for_gates + from_gates).sigmoid().chunk(2, dim=-1)  # R, Z
+        candidate = torch.addcmul(for_candidate, reset, from_candidate).tanh()
+        return (torch.lerp(candidate, h, keep),)
+
+    def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
+        weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
+        return run_kernel(torch.gru, weights, x, state, mask)
+
+
+def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, columns: int) -> nn.Parameter:
+    """One matrix per gate, each initialised as the matrix it is, laid one under the other."""
+    return nn.Parameter(torch.cat([init(torch.empty(hidden, columns)) for _ in range(gates)]))
+
+
+def run_kernel(
+    kernel: Callable[..., Any], weights: Sequence[Tensor], x: Tensor, state: State, mask: Tensor | None
+) -> tuple[Tensor, State]:
+    """One layer of a PyTorch kernel, forwards in time, with what `Cell.fused` takes and returns.
+
+    The kernel runs on over the padding; what it makes of it is dropped. That beats packed sequences, whose
+    backward pass on the CPU costs the square of time. A carried c must stand still at padding by itself.
+    """
+    before = [part[None] for part in state]  # (layers, batch, hidden)
+    # biases, layers, dropout, room for a backward pass, bidirectional, batch first
+    options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
+    outputs, *after = kernel(x, before if len(before) > 1 else before[0], weights, *options)
+    if mask is None:
+        return outputs, tuple(part[0] for part in after)
+    outputs = outputs.masked_fill(~mask[..., None], 0.0)  # (batch, time, hidden)
+    lengths = mask.sum(dim=1)[:, None]  # (batch, 1)
+    last = outputs.take_along_dim((lengths[..., None] - 1).clamp(min=0), dim=1)[:, 0]  # (batch, hidden)
+    h = torch.where(lengths > 0, last, state[0])
+    return outputs, (h, *(part[0] for part in after[1:]))
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "identity": identity,
+}
+ELMAN_KERNELS: dict[Activation, Callable[..., Any]] = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}
+
+CELLS: dict[CellName, Callable[..., Cell]] = {
+    "tanh": partial(Elman, activation="tanh"),
+    "sigmoid": partial(Elman, activation="sigmoid"),
+    "relu": partial(Elman, activation="relu"),
+    "identity": partial(Elman, activation="identity"),
+    "lstm": LSTM,
+    "gru": GRU,
+    "gru-after": GRUAfter,
+}
+
+
+def cell(name: str, *, input_dim: int, hidden: int) -> Cell:
+    """The cell of that name; `partial(cell, name)` is what `Recurrent` builds its layers with."""
+    if name not in CELLS:
+        raise UserError(f"there is no cell named {name!r}: choose one of {', '.join(CELLS)}")
+    return CELLS[name](input_dim=input_dim, hidden=hidden)

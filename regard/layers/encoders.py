@@ -1,0 +1,70 @@
+"""Encoders: a source sentence becomes one state per token, and a final state where the encoder has one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.interface import PAD
+from regard.layers.cells import State as CellState
+from regard.layers.recurrent import Recurrent, reverse
+from regard.layers.transformer import Stack
+
+
+class Encoded(NamedTuple):
+    states: Tensor  # (batch, source, dim)
+    mask: Tensor  # (batch, source)
+    final: tuple[CellState, ...]  # per layer, after the last token; empty for an encoder that does not recur
+
+
+class Embedding(nn.Module):
+    """A table of vectors of about unit length, times `scale`; tied to a head it serves both ends."""
+
+    def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab, dim) * dim**-0.5)
+        self.scale = scale
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * self.scale)
+        return embedded  # (…, dim)
+
+
+class RecurrentEncoder(nn.Module):
+    """hₜ = f(xₜ, hₜ₋₁), one way or both; `reverse` reads the sentence last word first (Sutskever 2014, 3.3)."""
+
+    def __init__(self, *, embed: nn.Module, recurrent: Recurrent, dropout: float = 0.0, reverse: bool = False) -> None:
+        super().__init__()
+        self.embed = embed
+        self.recurrent = recurrent
+        self.dropout = nn.Dropout(dropout)
+        self.reverse = reverse
+
+    def forward(self, source: Tensor) -> Encoded:
+        mask = source != PAD  # (batch, source)
+        embedded = self.embed(source)
+        if self.reverse:
+            embedded = reverse(embedded, mask)
+        states, final = self.recurrent(embedded, mask)
+        return Encoded(self.dropout(states), mask, final)
+
+
+class TransformerEncoder(nn.Module):
+    """Every token looks at every token of its sentence, layer upon layer (Vaswani 2017, 3.1)."""
+
+    def __init__(self, *, embed: nn.Module, positions: nn.Module, stack: Stack, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embed = embed
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+        self.stack = stack
+
+    def forward(self, source: Tensor) -> Encoded:
+        mask = source != PAD  # (batch, source)
+        places = torch.arange(source.shape[1], device=source.device)
+        embedded = self.dropout(self.positions(self.embed(source), places))
+        states, _ = self.stack(embedded, mask=mask[:, None], real=mask)
+        return Encoded(states, mask, ())

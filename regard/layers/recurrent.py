@@ -1,0 +1,141 @@
+"""Recurrence: any cell, unrolled over time, stacked in layers, read in one direction or both.
+
+Deep:           layer l + 1 reads layer l's outputs.
+Bidirectional:  outputs [→hₜ ; ←hₜ] from two sets of weights      Schuster & Paliwal 1997
+
+The plain loop works for every cell. Where PyTorch has a kernel for the cell, that runs instead and gives the
+same. Padding is never read: a row's state stands still after its last real token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.interface import UserError
+from regard.layers.cells import Cell, State
+
+
+class Recurrent(nn.Module):
+    """Layers of one cell over time."""
+
+    def __init__(
+        self,
+        *,
+        cell: Callable[..., Cell],  # called with input_dim= and hidden=, once per layer and direction
+        input_dim: int,
+        hidden: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,  # between layers
+        fused: bool = True,  # PyTorch's kernel where the cell has one
+    ) -> None:
+        super().__init__()
+        self.output_dim = 2 * hidden if bidirectional else hidden
+        self.bidirectional = bidirectional
+        self.fused = fused
+        self.dropout = nn.Dropout(dropout)
+        widths = [input_dim] + [self.output_dim] * (layers - 1)
+        # ModuleLists both; the cast tells mypy what they are lists of
+        self.forwards = cast(Sequence[Cell], nn.ModuleList(cell(input_dim=w, hidden=hidden) for w in widths))
+        self.backwards = cast(
+            Sequence[Cell],
+            nn.ModuleList(cell(input_dim=w, hidden=hidden) for w in widths if bidirectional),
+        )
+
+    def start(self, rows: int) -> tuple[State, ...]:
+        """Every layer's state before anything is read."""
+        starts = tuple(cell.start(rows) for cell in self.forwards)
+        if not self.bidirectional:
+            return starts
+        return tuple(join(one, cell.start(rows)) for one, cell in zip(starts, self.backwards, strict=True))
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: tuple[State, ...] | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """x (batch, time, input_dim), mask (batch, time) True = real, padded at the end
+        -> outputs (batch, time, output_dim), zeros at padding; each layer's state after the last real token.
+        """
+        batch, time, _ = x.shape
+        state = self.start(batch) if state is None else state
+        if time == 0:
+            return x.new_zeros(batch, 0, self.output_dim), state
+        mask = None if mask is None else check(mask)
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], 0.0)
+
+        def read(cell: Cell, x: Tensor, state: State) -> tuple[Tensor, State]:
+            whole = cell.fused(x, state, mask) if self.fused else None
+            return unroll(cell, x, mask, state) if whole is None else whole
+
+        finals = []
+        for layer, before in enumerate(state):
+            x = self.dropout(x) if layer else x
+            if self.bidirectional:
+                ahead, back = split(before)
+                outputs, ahead = read(self.forwards[layer], x, ahead)
+                reversed_outputs, back = read(self.backwards[layer], reverse(x, mask), back)
+                x = torch.cat((outputs, reverse(reversed_outputs, mask)), dim=-1)
+                finals.append(join(ahead, back))
+            else:
+                x, after = read(self.forwards[layer], x, before)
+                finals.append(after)
+        return x, tuple(finals)
+
+    def step(self, x: Tensor, state: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
+        """One step of every layer: x (rows, input_dim) -> output (rows, output_dim) and the next state."""
+        if self.bidirectional:
+            raise UserError("a bidirectional network cannot go step by step: it reads the future")
+        after = []
+        for layer, (cell, before) in enumerate(zip(self.forwards, state, strict=True)):
+            x = self.dropout(x) if layer else x
+            after.append(cell.step(cell.inputs(x), before))
+            x = after[-1][0]
+        return x, tuple(after)
+
+
+def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
+    """The recurrence itself: x (batch, time, input_dim) -> outputs (batch, time, hidden), final state."""
+    outputs = []
+    for t, projected in enumerate(cell.inputs(x).unbind(dim=1)):  # (batch, projected)
+        after = cell.step(projected, state)
+        if mask is None:
+            state = after
+        else:
+            real = mask[:, t, None]  # (batch, 1)
+            state = tuple(torch.where(real, new, old) for new, old in zip(after, state, strict=True))
+        outputs.append(state[0])
+    stacked = torch.stack(outputs, dim=1)  # (batch, time, hidden)
+    return stacked if mask is None else stacked.masked_fill(~mask[..., None], 0.0), state
+
+
+def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Each row backwards within its own length; padding stays where it is. (batch, time, ·) -> the same."""
+    if mask is None:
+        return x.flip(1)
+    positions = torch.arange(x.shape[1], device=x.device)  # (time,)
+    mirrored = mask.sum(dim=1, keepdim=True) - 1 - positions  # (batch, time), negative at padding
+    return x.take_along_dim(torch.where(mask, mirrored, positions)[..., None], dim=1)
+
+
+def check(mask: Tensor) -> Tensor | None:
+    """The mask, if it pads at the end; None if it pads nothing."""
+    if mask.is_meta:
+        return mask  # no values to read
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise ValueError("a row of the mask turns True after it was False: pad at the end")
+    return None if bool(mask.all()) else mask
+
+
+def join(ahead: State, back: State) -> State:
+    """Two directions' states side by side: 2 × (rows, hidden) -> (rows, 2·hidden)."""
+    return tuple(torch.cat(parts, dim=-1) for parts in zip(ahead, back, strict=True))
+
+
+def split(state: State) -> tuple[State, State]:
+    """What `join` joined."""
+    halves = [part.chunk(2, dim=-1) for part in state]
+    return tuple(ahead for ahead, _ in halves), tuple(back for _, back in halves)

@@ -1,0 +1,302 @@
+"""The Transformer's stack: look at one another, look at a memory, think each for oneself; six times over.
+
+    pre    x + f(norm(x))       Xiong 2020, 3        post   norm(x + f(x))       Vaswani 2017, 3.1
+    f      self-attention, cross-attention or FFN;   FFN(x) = relu(x W₁ + b₁) W₂ + b₂
+
+Training reads all positions at once under a causal mask; generating reads one at a time and keeps the keys
+and values of earlier ones in a Cache. The two agree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.layers.attention import Memory, MultiHead, choose
+
+
+def causal(time: int, device: torch.device | str | None = None) -> Tensor:
+    """Each position may look at itself and back: (1, time, time)."""
+    return torch.ones(1, time, time, dtype=torch.bool, device=device).tril()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+class FeedForward(nn.Module):
+    """activation(x W₁ + b₁) W₂ + b₂, at every position alike."""
+
+    def __init__(self, *, dim: int, hidden: int, dropout: float = 0.0, activation: str = "relu") -> None:
+        super().__init__()
+        self.widen = nn.Linear(dim, hidden)
+        self.narrow = nn.Linear(hidden, dim)
+        for linear in (self.widen, self.narrow):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        self.activation = choose(ACTIVATIONS, activation, "activation")
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.narrow(self.dropout(self.activation(self.widen(x))))
+        return out
+
+
+class LayerNorm(nn.LayerNorm):
+    """Each token by its own mean and variance, so padding has no say."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class BatchNorm(nn.Module):
+    """Each feature by its mean and variance over the real tokens of a batch; in use, of training's."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, dim: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.register_buffer("running_mean", torch.zeros(dim))
+        self.register_buffer("running_var", torch.ones(dim))
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """x (batch, time, dim), real (batch, time) True where there is a token -> (batch, time, dim)."""
+        mean, var = self._measure(x, real) if self.training else (self.running_mean, self.running_var)
+        return (x - mean) * (var + self.eps).rsqrt() * self.weight + self.bias
+
+    def _measure(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        real = x.new_ones(x.shape[:2]) if real is None else real.to(x.dtype)
+        share = (real / real.sum().clamp(min=1))[..., None]  # (batch, time, 1): sums to 1
+        mean = (x * share).sum((0, 1))
+        var = ((x - mean).square() * share).sum((0, 1))
+        with torch.no_grad():
+            unbiased = var * real.sum() / (real.sum() - 1).clamp(min=1)
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(unbiased, self.momentum)
+        return mean, var
+
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm}  # of dim
+
+
+FIRST_CAPACITY = 16  # positions; doubles when full
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of the positions read so far. Rows may differ in length.
+
+    The buffers are preallocated and written in place, so appending uses a cache up.
+    """
+
+    keys: Tensor  # (rows, heads, capacity, dim)
+    values: Tensor  # (rows, heads, capacity, dim)
+    lengths: Tensor  # (rows,): how many are written in each row
+    longest: int  # no row is longer: known here without asking the device
+
+    @property
+    def mask(self) -> Tensor:
+        """True where something is written: (rows, 1, longest)."""
+        return (torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None])[:, None]
+
+    def append(self, keys: Tensor, values: Tensor, real: Tensor | None = None) -> Cache:
+        """keys, values (rows, heads, time, dim): each row's go to the end of that row.
+
+        With real (rows, time), padded at the end, only real ones count; what comes next overwrites the rest.
+        """
+        rows, _, time, _ = keys.shape
+        longest = self.longest + time
+        grown = self._with_room_for(longest)
+        row = torch.arange(rows, device=keys.device)[:, None]  # (rows, 1)
+        place = self.lengths[:, None] + torch.arange(time, device=keys.device)  # (rows, time)
+        grown.keys[row, :, place] = keys.transpose(1, 2)
+        grown.values[row, :, place] = values.transpose(1, 2)
+        lengths = self.lengths + (time if real is None else real.sum(1))
+        return Cache(grown.keys, grown.values, lengths, longest)
+
+    def _with_room_for(self, longest: int) -> Cache:
+        capacity = self.keys.shape[2]
+        if longest <= capacity:
+            return self
+        more = max(2 * capacity, longest) - capacity
+        # Zeros, since a weight of 0 times whatever memory held before might be NaN.
+        keys, values = (F.pad(buffer, (0, 0, 0, more)) for buffer in (self.keys, self.values))
+        return dataclasses.replace(self, keys=keys, values=values)
+
+
+def over_cache(cache: Cache, mask: Tensor) -> Tensor:
+    """What new positions may look at once appended: all that is cached, and one another as `mask` says.
+
+    mask (rows or 1, 1 or time, time) -> (rows, 1 or time, cache.longest + time).
+    """
+    time = mask.shape[-1]
+    behind = torch.arange(cache.longest + time, device=mask.device) - cache.lengths[:, None]
+    behind = behind[:, None].expand(-1, mask.shape[1], -1)  # where a place lies, counted from the row's first new one
+    among_new = mask.expand(len(cache.lengths), -1, -1).gather(2, behind.clamp(0, time - 1))
+    return (behind < 0) | (among_new & (behind < time))
+
+
+class Residual(nn.Module):
+    """x + f(norm(x)) (pre) or norm(x + f(x)) (post), in two halves: what f reads, what its answer does."""
+
+    def __init__(self, *, dim: int, dropout: float, pre: bool, normalisation: str) -> None:
+        super().__init__()
+        self.norm = choose(NORMS, normalisation, "normalisation")(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.pre = pre
+
+    def read(self, x: Tensor, real: Tensor | None) -> Tensor:
+        return self.norm(x, real) if self.pre else x
+
+    def add(self, x: Tensor, change: Tensor, real: Tensor | None) -> Tensor:
+        x = x + self.dropout(change)
+        return x if self.pre else self.norm(x, real)
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention if there is something to look at, feed-forward."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        dropout: float,
+        attention_dropout: float,
+        pre: bool,
+        normalisation: str,
+        activation: str,
+        cross: bool,
+        memory_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+
+        def residual() -> Residual:
+            return Residual(dim=dim, dropout=dropout, pre=pre, normalisation=normalisation)
+
+        self.self_attention = MultiHead(heads=heads, query_dim=dim, dropout=attention_dropout)
+        self.self_residual = residual()
+        self.cross_attention: MultiHead | None = None
+        if cross:
+            self.cross_attention = MultiHead(heads=heads, query_dim=dim, key_dim=memory_dim, dropout=attention_dropout)
+            self.cross_residual = residual()
+        self.feed_forward = FeedForward(dim=dim, hidden=hidden, dropout=dropout, activation=activation)
+        self.feed_residual = residual()
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None,
+        real: Tensor | None,
+        memory: Memory | None,
+        cache: Cache | None,
+    ) -> tuple[Tensor, Cache | None]:
+        """x (rows, time, dim); mask over what self-attention sees: the cache, if there is one, and x."""
+        read = self.self_residual.read(x, real)
+        itself = self.self_attention.memory(read, read, mask)
+        if cache is not None:
+            cache = cache.append(itself.keys, itself.values, real)
+            written = slice(cache.longest)
+            itself = itself._replace(keys=cache.keys[:, :, written], values=cache.values[:, :, written])
+        x = self.self_residual.add(x, self.self_attention(read, itself), real)
+
+        if self.cross_attention is not None:
+            if memory is None:
+                raise ValueError("a Stack with cross=True needs memories")
+            # An example's hypotheses are so many more queries: its memory is shared, never copied.
+            read = self.cross_residual.read(x, real)
+            queries = read.reshape(memory.keys.shape[0], -1, x.shape[-1])  # (batch, width · time, dim)
+            x = self.cross_residual.add(x, self.cross_attention(queries, memory).view_as(x), real)
+
+        x = self.feed_residual.add(x, self.feed_forward(self.feed_residual.read(x, real)), real)
+        return x, cache  # (rows, time, dim)
+
+    def cache(self, rows: int) -> Cache:
+        weight, heads = self.self_attention.key.weight, self.self_attention.heads
+        keys = weight.new_zeros(rows, heads, FIRST_CAPACITY, weight.shape[0] // heads)
+        lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
+        return Cache(keys, torch.zeros_like(keys), lengths, 0)
+
+
+class Stack(nn.Module):
+    """Blocks one upon another, and a last norm where they leave their sum unnormalised (pre)."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layers: int,
+        dropout: float,
+        attention_dropout: float = 0.0,
+        norm: Literal["pre", "post"],
+        normalisation: str = "layer",
+        activation: str = "relu",
+        cross: bool,
+        memory_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        pre = choose({"pre": True, "post": False}, norm, "place for the norm")
+        blocks = nn.ModuleList(
+            Block(
+                dim=dim,
+                heads=heads,
+                hidden=hidden,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                pre=pre,
+                normalisation=normalisation,
+                activation=activation,
+                cross=cross,
+                memory_dim=memory_dim,
+            )
+            for _ in range(layers)
+        )
+        self.blocks = cast(Sequence[Block], blocks)
+        self.norm = choose(NORMS, normalisation, "normalisation")(dim) if pre else None
+
+    def memories(self, states: Tensor, mask: Tensor | None) -> tuple[Memory, ...]:
+        """What each layer's cross-attention sees. states (batch, source, memory_dim), mask (batch, source)"""
+        attentions = (block.cross_attention for block in self.blocks)
+        return tuple(attention.memory(states, states, mask) for attention in attentions if attention is not None)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        real: Tensor | None = None,
+        memories: tuple[Memory, ...] | None = None,
+        caches: tuple[Cache, ...] | None = None,
+    ) -> tuple[Tensor, tuple[Cache, ...] | None]:
+        """x (rows, time, dim); mask (rows or 1, 1 or time, time) among these positions; real (rows, time).
+
+        With caches, x goes on from what they hold, and no mask means a causal one. Memories have one row per
+        example, of which x may hold several hypotheses side by side.
+        """
+        none = (None,) * len(self.blocks)
+        if caches is not None:
+            mask = over_cache(caches[0], causal(x.shape[1], x.device) if mask is None else mask)
+        kept = []
+        for block, memory, cache in zip(self.blocks, memories or none, caches or none, strict=True):
+            x, cache = block(x, mask=mask, real=real, memory=memory, cache=cache)
+            kept.append(cache)
+        if self.norm is not None:
+            x = self.norm(x, real)
+        return x, None if caches is None else tuple(kept)  # (rows, time, dim)
+
+    def caches(self, rows: int) -> tuple[Cache, ...]:
+        """Empty, one per layer."""
+        return tuple(block.cache(rows) for block in self.blocks)

@@ -1,0 +1,134 @@
+"""look: what a model looks at while it writes.
+
+Attention weights where the model attends; |∂ log p(yₜ)/∂xᵢ| where it does not, and then it is called by its name.
+Both are taken while the model reads a given target (forced decoding), its own translation if none is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.batches import pad
+from regard.data.tokens import Piece
+from regard.interface import Batch, UserError
+from regard.layers.attention import watch
+from regard.models.encoder_decoder import EncoderDecoder
+
+if TYPE_CHECKING:
+    from regard.run import Run
+
+Kind = Literal["attention", "gradient, not attention"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A heat map: how much of each source word went into each target word. Rows sum to 1."""
+
+    source: tuple[str, ...]  # <eos> last
+    target: tuple[str, ...]
+    weights: NDArray[np.floating]  # (target, source)
+    kind: Kind
+
+    def __str__(self) -> str:
+        from regard.render import heat_map
+
+        return heat_map(self, width=100).plain
+
+
+def attention_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
+    """(batch, layers, heads, target - 1, source): of every attention that reads the source."""
+    attentions = model.decoder.looks_back()
+    with torch.no_grad(), watch(model) as seen:
+        model.hidden(batch)
+    paths = [seen.names[attention] for attention in attentions]
+    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+    return torch.stack([torch.cat(seen[path], 2) for path in paths], 1)
+
+
+def gradient_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
+    """(batch, target - 1, source): |∂ log p(yₜ)/∂xᵢ|, xᵢ the embedding of source token i, each row over its sum."""
+    assert batch.target is not None
+    embedded: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[0]
+
+    with torch.enable_grad():
+        hook = model.encoder.embed.register_forward_hook(keep)  # type: ignore[union-attr]
+        try:
+            log_probs = model.logits(batch).log_softmax(-1)
+        finally:
+            hook.remove()
+        chosen = log_probs.gather(-1, batch.target[:, 1:, None])[..., 0]  # (batch, target - 1)
+        rows = []
+        for step in range(chosen.shape[1]):
+            (slope,) = torch.autograd.grad(chosen[:, step].sum(), embedded[0], retain_graph=True)
+            rows.append(slope.norm(dim=-1))  # (batch, source)
+    sizes = torch.stack(rows, 1) * batch.source_mask[:, None]
+    return sizes / sizes.sum(-1, keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
+
+
+def forced_weights(model: EncoderDecoder, batch: Batch, *, layer: int | None = None) -> Tensor:
+    """(batch, target - 1, source): attention, the mean of the heads, and of the layers unless one is named;
+    or the gradient where nothing attends."""
+    if not model.decoder.looks_back():
+        return gradient_weights(model, batch)
+    weights = attention_weights(model, batch).mean(2)  # (batch, layers, target - 1, source)
+    if layer is None:
+        return weights.mean(1)
+    layers = weights.shape[1]
+    if not 1 <= layer <= layers:
+        raise UserError(f"--layer {layer} does not exist: this model has layers 1 to {layers}.")
+    return weights[:, layer - 1]
+
+
+def merge(weights: NDArray[np.floating], source_words: list[int], target_words: list[int]) -> NDArray[np.floating]:
+    """Sub-word weights to word weights: summed over a source word's pieces, averaged over a target word's.
+
+    weights (target pieces [+ <eos>], source pieces + <eos>) -> (target words, source words + <eos>)
+    """
+    columns = np.zeros((len(source_words) + 1, max(source_words, default=-1) + 2))
+    columns[np.arange(len(source_words)), source_words] = 1
+    columns[-1, -1] = 1
+    rows = np.zeros((max(target_words, default=-1) + 1, len(target_words)))
+    rows[target_words, np.arange(len(target_words))] = 1
+    rows /= np.maximum(rows.sum(1, keepdims=True), 1)
+    merged: NDArray[np.floating] = rows @ weights[: len(target_words), : len(source_words) + 1] @ columns
+    return merged
+
+
+def look(run: Run, source: str, target: str | None = None, *, layer: int | None = None) -> Look:
+    """What goes into each word of `target`, or of the model's own translation of `source`."""
+    if not isinstance(run.model, EncoderDecoder):
+        raise UserError(f"{run.recipe.model_name} reads no source: there is no alignment to look at.")
+    pieces = run.tokenizers.source.pieces(source)
+    if not pieces:
+        raise UserError("The sentence to look at is empty.")
+    if target is None:
+        target = run.predict([source])[0].text
+    written = run.tokenizers.target.pieces(target)
+    batch = Batch(
+        pad([[piece.id for piece in pieces]], multiple=1),
+        pad([[piece.id for piece in written]], multiple=1, begin=True),
+    ).to(run.device)
+    weights = forced_weights(run.model, batch, layer=layer)[0].cpu().numpy()
+    return Look(
+        source=(*_words(source, pieces), "<eos>"),
+        target=tuple(_words(target, written)),
+        weights=merge(weights, [piece.word for piece in pieces], [piece.word for piece in written]),
+        kind="attention" if run.model.decoder.looks_back() else "gradient, not attention",
+    )
+
+
+def _words(text: str, pieces: list[Piece]) -> list[str]:
+    words = [""] * (max((piece.word for piece in pieces), default=-1) + 1)
+    for piece in pieces:
+        words[piece.word] += piece.text
+    return [word.strip() or word for word in words]

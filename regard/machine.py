@@ -1,0 +1,100 @@
+"""The machine: what it has, and how to make the most of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from regard.interface import UserError
+
+# Timed in a process of its own: on some virtual machines the processor advertises bf16 units that fault when used.
+_BF16_PROBE = """
+import time, torch
+def seconds(kind):
+    a, b = torch.randn(512, 512, dtype=kind), torch.randn(512, 512, dtype=kind)
+    best = 1e9
+    for _ in range(30):
+        start = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - start)
+    return best
+print(seconds(torch.float32) / seconds(torch.bfloat16))
+"""
+
+
+@cache
+def bf16_gain() -> float:
+    """How many times faster than float32 a bf16 matmul is here; 0 where it does not run."""
+    probe = subprocess.run([sys.executable, "-c", _BF16_PROBE], capture_output=True, text=True, timeout=120)
+    return float(probe.stdout) if probe.returncode == 0 else 0.0
+
+
+def tune_allocator() -> None:
+    """Keep freed memory: glibc otherwise gives it back to the system and faults every large tensor's pages anew."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        trim_threshold, mmap_threshold = -1, -3
+        libc.mallopt(mmap_threshold, 1 << 30)
+        libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def use_threads(threads: int) -> None:
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def device(name: str) -> torch.device:
+    """The torch device of that name, if this machine has it."""
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not present.get(name, False):
+        here = ", ".join(each for each, there in present.items() if there)
+        raise UserError(f"The device {name!r} is not available: this machine has {here}.")
+    return torch.device(name)
+
+
+def cpu_features() -> list[str]:
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "neon", "asimd")
+    try:
+        words = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return []
+    present = set(words)
+    return [feature for feature in wanted if feature in present]
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def facts() -> dict[str, str]:
+    """What a bug report should say, and what every run keeps."""
+    packages = ("regard", "torch", "numpy", "tokenizers", "safetensors", "sacrebleu")
+    return {
+        **{name: package_version(name) for name in packages},
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": cpu_name(),
+        "features": " ".join(cpu_features()),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "devices": " ".join(
+            ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
+        ),
+    }

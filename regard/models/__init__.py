@@ -1,0 +1,22 @@
+"""One file per paper. `MODELS` lists them; the shells they fill are `encoder_decoder` and its siblings."""
+
+import torch
+
+from regard.interface import Generates, Learns
+from regard.models import rnnsearch, seq2seq, transformer
+from regard.models.design import Design, Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+
+MODELS: dict[str, Design] = {module.DESIGN.name: module.DESIGN for module in (seq2seq, rnnsearch, transformer)}
+
+
+def abilities(design: Design) -> list[str]:
+    """What a model can do, read off its promises."""
+    with torch.device("meta"):
+        model = design.build(design.config(), Vocabulary(11, 13))
+    can = {
+        "train": isinstance(model, Learns),
+        "generate": isinstance(model, Generates),
+        "attend": isinstance(model, EncoderDecoder) and bool(model.decoder.looks_back()),
+    }
+    return [ability for ability, holds in can.items() if holds]

@@ -1,0 +1,28 @@
+"""What a model's file tells the rest: its name, its paper, its settings and how to build it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import nn
+
+
+class Vocabulary(NamedTuple):
+    """Sizes of the two vocabularies; joint when they are one and the same."""
+
+    source: int
+    target: int
+    joint: bool = False
+
+
+@dataclass(frozen=True)
+class Design:
+    name: str
+    paper: str
+    year: int
+    task: str
+    config: type[Any]  # a frozen dataclass whose defaults are the model's preset
+    build: Callable[[Any, Vocabulary], nn.Module]
+    presets: Mapping[str, Any] = field(default_factory=dict)  # further named settings

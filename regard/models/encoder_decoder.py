@@ -1,0 +1,64 @@
+"""The shell of every translator: an encoder reads the source, a decoder writes the target.
+
+P(y | x) = ∏ₜ P(yₜ | y₁ … yₜ₋₁, x). Training feeds the reference (teacher forcing); use feeds back the prediction.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from regard.interface import Batch, Loss, State, Tree
+from regard.layers.attention import Attention
+from regard.layers.encoders import Encoded
+
+
+class Head(Protocol):
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Loss: ...
+
+
+class Decoder(Protocol):
+    """What a decoder promises: the whole target at once when it is known, one token at a time when it is not."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def __call__(self, tokens: Tensor, encoded: Encoded) -> Tensor: ...  # (batch, target) -> (batch, target, dim)
+
+    def looks_back(
+        self,
+    ) -> tuple[Attention, ...]: ...  # the attentions that read the source, first layer first
+
+    def start(self, encoded: Encoded) -> tuple[Tree, Tree]: ...  # memory, carry
+
+    def step(self, tokens: Tensor, memory: Tree, carry: Tree) -> tuple[Tensor, Tree]: ...  # (rows,) -> (rows, dim)
+
+
+class EncoderDecoder(nn.Module):
+    def __init__(self, encoder: nn.Module, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The decoder's states while it reads the reference."""
+        assert batch.target is not None
+        return self.decoder(batch.target[:, :-1], self.encoder(batch.source))  # (batch, target - 1, dim)
+
+    def logits(self, batch: Batch) -> Tensor:
+        return self.decoder.head.logits(self.hidden(batch))  # (batch, target - 1, vocab)
+
+    def loss(self, batch: Batch) -> Loss:
+        assert batch.target is not None
+        return self.decoder.head.loss(self.hidden(batch), batch.target[:, 1:])
+
+    def start(self, batch: Batch) -> State:
+        memory, carry = self.decoder.start(self.encoder(batch.source))
+        return State(memory, carry)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden, carry = self.decoder.step(tokens, state.memory, state.carry)
+        return self.decoder.head.logits(hidden), State(state.memory, carry, state.width)

@@ -1,0 +1,181 @@
+"""rnnsearch: the decoder looks back at every source word before it writes the next one.
+
+eₜᵢ = score(sₜ₋₁, hᵢ);   αₜ = softmax(eₜ);   cₜ = Σᵢ αₜᵢ hᵢ;   sₜ = f(yₜ₋₁, sₜ₋₁, cₜ);   s₀ = tanh(W ←h₁)
+p(yₜ) from [sₜ; cₜ; yₜ₋₁]        Bahdanau, Cho, Bengio 2015, section 3.1 and A.1.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
+from regard.layers.cells import CELLS, Cell, CellName
+from regard.layers.cells import State as CellState
+from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
+from regard.layers.heads import SoftmaxHead
+from regard.layers.recurrent import Recurrent
+from regard.models.design import Design, Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+
+
+@dataclass(frozen=True)
+class Config:
+    embedding: int = 256  # width of a word's vector
+    hidden: int = 256  # width of the recurrent state, in each direction
+    layers: int = 1  # recurrent layers on each side; the first decoder layer is the one that attends
+    cell: CellName = "gru"  # the recurrent cell
+    score: ScoreName = "additive"  # how well a decoder state and a source state match
+    heads: int = 1  # several looks at once; more than 1 implies projections
+    project: bool = (
+        False  # look at learnt projections of the source states; dot and its like always do, to match widths
+    )
+    dropout: float = 0.1  # on embeddings, source states and before the output
+    label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden = {self.hidden} must be a multiple of heads = {self.heads}.")
+
+
+class Carry(NamedTuple):
+    attending: CellState  # of the layer that looks back
+    upper: tuple[CellState, ...]  # of the layers above it
+
+
+class AttentiveDecoder(nn.Module):
+    """A recurrent layer whose input holds what its previous state looks at; plain layers above; a readout."""
+
+    def __init__(
+        self,
+        *,
+        embed: Embedding,
+        attention: Attention | MultiHead,
+        cell: Cell,
+        first: nn.Linear,
+        upper: Recurrent | None,
+        readout: nn.Linear,
+        head: SoftmaxHead,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.attention = attention
+        self.cell = cell
+        self.first = first
+        self.upper = upper
+        self.readout = readout
+        self.head = head
+        self.dropout = nn.Dropout(dropout)
+
+    def looks_back(self) -> tuple[Attention, ...]:
+        return (self.attention if isinstance(self.attention, Attention) else self.attention.attention,)
+
+    def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
+        backward = encoded.states[:, 0, -self.first.in_features :]  # ←h₁ has read the whole sentence
+        _, *rest = self.cell.start(backward.shape[0])
+        attending = (torch.tanh(self.first(backward)), *rest)
+        upper = self.upper.start(backward.shape[0]) if self.upper else ()
+        memory = self.attention.memory(encoded.states, encoded.states, encoded.mask)
+        return memory, Carry(attending, upper)
+
+    def look_then_move(self, embedded: Tensor, memory: Memory, state: CellState) -> tuple[Tensor, CellState]:
+        """cₜ and sₜ from yₜ₋₁ (rows, embedding) and sₜ₋₁: an example's hypotheses are query positions of its memory."""
+        batch = memory.values.shape[0]
+        query = state[0].view(batch, -1, state[0].shape[-1])  # (batch, width, hidden)
+        context = self.attention(query, memory).view(embedded.shape[0], -1)  # (rows, context)
+        return context, self.cell.step(self.cell.inputs(torch.cat([embedded, context], -1)), state)
+
+    def hidden(self, states: Tensor, contexts: Tensor, embedded: Tensor) -> Tensor:
+        read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([states, contexts, embedded], -1))))
+        return read  # (…, embedding)
+
+    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
+        memory, carry = self.start(encoded)
+        embedded = self.embed(tokens)  # (batch, target, embedding)
+        state, seen, moved = carry.attending, [], []
+        for word in embedded.unbind(1):
+            context, state = self.look_then_move(word, memory, state)
+            seen.append(context)
+            moved.append(state[0])
+        states = torch.stack(moved, 1)  # (batch, target, hidden)
+        if self.upper:
+            states, _ = self.upper(states, state=carry.upper)
+        return self.hidden(states, torch.stack(seen, 1), embedded)
+
+    def step(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
+        embedded = self.embed(tokens)  # (rows, embedding)
+        context, attending = self.look_then_move(embedded, memory, carry.attending)
+        states, upper = attending[0], carry.upper
+        if self.upper:
+            states, upper = self.upper.step(states, upper)
+        return self.hidden(states, context, embedded), Carry(attending, upper)
+
+
+def attention(config: Config) -> Attention | MultiHead:
+    """Over the 2·hidden-wide source states: themselves as keys and values, or projections of them."""
+    memory_dim = 2 * config.hidden
+    if config.heads == 1 and not config.project and config.score not in ONE_WIDTH:
+        plain = score(config.score, query_dim=config.hidden, key_dim=memory_dim, hidden=config.hidden)
+        return Attention(score=plain)
+    width = config.hidden // config.heads
+    return MultiHead(
+        heads=config.heads,
+        query_dim=config.hidden,
+        key_dim=memory_dim,
+        value_dim=memory_dim,
+        head_dim=width,
+        value_head_dim=memory_dim // config.heads,
+        out_dim=memory_dim,
+        score=score(config.score, query_dim=width, key_dim=width, hidden=width),
+    )
+
+
+def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+    cell = CELLS[config.cell]
+    memory_dim = 2 * config.hidden
+    encoder = RecurrentEncoder(
+        embed=Embedding(vocab=vocabulary.source, dim=config.embedding, dropout=config.dropout),
+        recurrent=Recurrent(
+            cell=cell,
+            input_dim=config.embedding,
+            hidden=config.hidden,
+            layers=config.layers,
+            bidirectional=True,
+            dropout=config.dropout,
+        ),
+        dropout=config.dropout,
+    )
+    upper = None
+    if config.layers > 1:
+        upper = Recurrent(
+            cell=cell,
+            input_dim=config.hidden,
+            hidden=config.hidden,
+            layers=config.layers - 1,
+            dropout=config.dropout,
+        )
+    decoder = AttentiveDecoder(
+        embed=Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout),
+        attention=attention(config),
+        cell=cell(input_dim=config.embedding + memory_dim, hidden=config.hidden),
+        first=nn.Linear(config.hidden, config.hidden),
+        upper=upper,
+        readout=nn.Linear(config.hidden + memory_dim + config.embedding, config.embedding),
+        head=SoftmaxHead(dim=config.embedding, vocab=vocabulary.target, smoothing=config.label_smoothing),
+        dropout=config.dropout,
+    )
+    return EncoderDecoder(encoder, decoder)
+
+
+DESIGN = Design(
+    name="rnnsearch",
+    paper="Bahdanau, Cho, Bengio: Neural machine translation by jointly learning to align and translate",
+    year=2015,
+    task="translation",
+    config=Config,
+    build=build,
+)

@@ -1,0 +1,127 @@
+"""seq2seq: one fixed vector between reader and writer.
+
+hₜ = f(xₜ, hₜ₋₁);   sₜ = g(yₜ₋₁, sₜ₋₁, c)
+Three rungs: c only as s₀ (Sutskever 2014, section 2), c at every step (Cho 2014, 2.2), c = the plain mean of the h's.
+Whatever the sentence's length, everything the decoder knows of it is c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.interface import Tree
+from regard.layers.attention import Attention
+from regard.layers.cells import CELLS, CellName
+from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
+from regard.layers.heads import SoftmaxHead
+from regard.layers.recurrent import Recurrent
+from regard.models.design import Design, Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+
+Rung = Literal["first", "every", "mean"]
+
+
+@dataclass(frozen=True)
+class Config:
+    embedding: int = 256  # width of a word's vector
+    hidden: int = 384  # width of the recurrent state, and so of the fixed vector
+    layers: int = 2  # recurrent layers on each side
+    cell: CellName = "lstm"  # the recurrent cell
+    context: Rung = (
+        "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of the states, every step)
+    )
+    reverse: bool = True  # read the source last word first
+    dropout: float = 0.1  # on embeddings, between layers and before the output
+    label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
+
+
+def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:
+    """c as the decoder meets it at every step, (batch, hidden), or None if it is met only as s₀."""
+    if rung == "first":
+        return None
+    if rung == "every":
+        return encoded.final[-1][0]
+    mask = encoded.mask[..., None]
+    return (encoded.states * mask).sum(1) / mask.sum(1)
+
+
+class FixedVectorDecoder(nn.Module):
+    """A recurrent language model of the target that starts from, or is told, c."""
+
+    def __init__(
+        self, *, embed: nn.Module, recurrent: Recurrent, context: Rung, head: SoftmaxHead, dropout: float
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.recurrent = recurrent
+        self.context: Rung = context
+        self.dropout = nn.Dropout(dropout)
+        self.head = head
+
+    def looks_back(self) -> tuple[Attention, ...]:
+        return ()
+
+    def start(self, encoded: Encoded) -> tuple[Tree, Tree]:
+        first = encoded.final
+        if self.context == "mean":  # the mean is all that is known: no second way in through s₀
+            first = self.recurrent.start(encoded.mask.shape[0])
+        return fixed_vector(self.context, encoded), first
+
+    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
+        vector, state = self.start(encoded)
+        embedded = self.embed(tokens)  # (batch, target, embedding)
+        if vector is not None:
+            told = vector[:, None].expand(-1, tokens.shape[1], -1)
+            embedded = torch.cat([embedded, told], -1)
+        states, _ = self.recurrent(embedded, state=state)
+        hidden: Tensor = self.dropout(states)
+        return hidden  # (batch, target, hidden)
+
+    def step(self, tokens: Tensor, memory: Tree, carry: Tree) -> tuple[Tensor, Tree]:
+        embedded = self.embed(tokens)  # (rows, embedding)
+        if memory is not None:
+            width = tokens.shape[0] // memory.shape[0]
+            embedded = torch.cat([embedded, memory.repeat_interleave(width, 0)], -1)
+        return self.recurrent.step(embedded, carry)
+
+
+def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+    told = 0 if config.context == "first" else config.hidden
+
+    def recurrent(input_dim: int) -> Recurrent:
+        return Recurrent(
+            cell=CELLS[config.cell],
+            input_dim=input_dim,
+            hidden=config.hidden,
+            layers=config.layers,
+            dropout=config.dropout,
+        )
+
+    def embedding(vocab: int) -> Embedding:
+        return Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
+
+    encoder = RecurrentEncoder(
+        embed=embedding(vocabulary.source), recurrent=recurrent(config.embedding), reverse=config.reverse
+    )
+    decoder = FixedVectorDecoder(
+        embed=embedding(vocabulary.target),
+        recurrent=recurrent(config.embedding + told),
+        context=config.context,
+        head=SoftmaxHead(dim=config.hidden, vocab=vocabulary.target, smoothing=config.label_smoothing),
+        dropout=config.dropout,
+    )
+    return EncoderDecoder(encoder, decoder)
+
+
+DESIGN = Design(
+    name="seq2seq",
+    paper="Sutskever, Vinyals, Le: Sequence to sequence learning with neural networks",
+    year=2014,
+    task="translation",
+    config=Config,
+    build=build,
+)

@@ -1,0 +1,293 @@
+"""predict: one decoding loop for everything that Generates; greedy, sampling and beam are choices inside it.
+
+for each step:  logits, state ← model.step(last, state);  constrain;  choose;  state ← state.pick(parents)
+A hypothesis' score is the model's own log-probability, whatever the filters; n-best lists are ordered by
+score / length^penalty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.interface import BOS, EOS, PAD, Batch, Generates, UserError, rows_of
+
+if TYPE_CHECKING:
+    from regard.run import Run
+
+IMPOSSIBLE = float("-inf")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How to write."""
+
+    beam: int = 1  # hypotheses kept per sentence; 1 is greedy
+    sample: bool = False  # draw from the distribution instead of taking the likeliest
+    temperature: float = 1.0  # below 1 sharpens the distribution that is drawn from, above 1 flattens it
+    top_k: int = 0  # draw among the k likeliest tokens only; 0: all
+    top_p: float = 1.0  # draw among the likeliest tokens that together hold this much probability
+    n_best: int = 1  # outputs per sentence
+    length_penalty: float = 1.0  # hypotheses compete by log-probability / length to this power
+    min_length: int = 0  # tokens before <eos> may come
+    max_length: int = 0  # tokens, <eos> included; 0: twice the source and ten
+    no_repeat: int = 0  # never write the same n tokens twice; 0: no limit
+    seed: int = 0  # of the noise that samples; it depends on the line and the step only
+    longest_source: int = 1000  # tokens of a line that are read; a longer line is cut
+
+    def __post_init__(self) -> None:
+        checks = {
+            "beam": (self.beam >= 1, "at least 1"),
+            "temperature": (self.temperature > 0, "above 0"),
+            "top_k": (self.top_k >= 0, "at least 0"),
+            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
+            "n_best": (self.n_best >= 1, "at least 1"),
+            "min_length": (self.min_length >= 0, "at least 0"),
+            "max_length": (self.max_length >= 0, "at least 0"),
+            "no_repeat": (self.no_repeat >= 0, "at least 0"),
+        }
+        for name, (holds, allowed) in checks.items():
+            if not holds:
+                value = self.__dict__[name]
+                raise UserError(f"--{name.replace('_', '-')} {value} is not possible: it must be {allowed}.")
+        if self.sample and self.beam > 1:
+            raise UserError("--sample and --beam exclude each other: use --n-best for several samples.")
+        if not self.sample and self.n_best > self.beam:
+            raise UserError(f"--n-best {self.n_best} needs at least as wide a --beam (it is {self.beam}), or --sample.")
+
+    @property
+    def width(self) -> int:
+        return self.n_best if self.sample else self.beam
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    tokens: tuple[int, ...]  # <eos> not included
+    log_prob: float  # natural logarithm, <eos> included
+    finished: bool  # ended by <eos>, not by the length limit
+
+    def score(self, length_penalty: float) -> float:
+        return self.log_prob / float(len(self.tokens) + self.finished) ** length_penalty
+
+
+@dataclass(frozen=True)
+class Prediction:
+    text: str
+    score: float  # log-probability of the whole output
+    tokens: tuple[str, ...]
+    alternatives: tuple[Prediction, ...] = ()  # the rest of the n-best list
+    cut: bool = False  # the line was longer than longest_source and only its beginning was read
+
+
+# --- filters: logits in, logits out ------------------------------------------------------------------------------
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    if k == 0 or k >= logits.shape[-1]:
+        return logits
+    least = logits.topk(k, -1).values[..., -1:]
+    return logits.masked_fill(logits < least, IMPOSSIBLE)
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """The smallest set of likeliest tokens whose probabilities reach p; the likeliest always stays."""
+    if p >= 1:
+        return logits
+    ordered, order = logits.sort(-1, descending=True)
+    probs = ordered.softmax(-1)
+    before = probs.cumsum(-1) - probs
+    return logits.scatter(-1, order, ordered.masked_fill(before >= p, IMPOSSIBLE))
+
+
+def forbid_repeats(logits: Tensor, written: Tensor, n: int) -> Tensor:
+    """No token may complete an n-gram that its row of `written` (rows, time) already holds."""
+    forbidden = logits.clone()
+    if n == 0 or written.shape[1] < n:
+        return forbidden
+    grams = written.unfold(1, n, 1)  # (rows, time - n + 1, n)
+    tail = written[:, written.shape[1] - n + 1 :]  # (rows, n - 1)
+    same = (grams[..., :-1] == tail[:, None]).all(-1)  # (rows, time - n + 1)
+    row, place = same.nonzero(as_tuple=True)
+    forbidden[row, grams[row, place, -1]] = IMPOSSIBLE
+    return forbidden
+
+
+def constrain(log_probs: Tensor, written: Tensor, how: Decoding) -> Tensor:
+    """What may never come next is impossible; where that leaves nothing, <eos> may come after all."""
+    allowed = forbid_repeats(log_probs, written, how.no_repeat)
+    allowed[:, [PAD, BOS]] = IMPOSSIBLE
+    if written.shape[1] < how.min_length:
+        allowed[:, EOS] = IMPOSSIBLE
+    stuck = (allowed == IMPOSSIBLE).all(-1)
+    allowed[stuck, EOS] = log_probs[stuck, EOS]
+    return allowed
+
+
+# --- choices: which hypotheses go on, and with which token -------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    parents: Tensor | None  # (rows,) the row each hypothesis goes on from; None: its own
+    tokens: Tensor  # (rows,)
+    totals: Tensor  # (batch, width) log-probability so far
+
+
+Chooser = Callable[[Tensor, Tensor, Tensor, int], Choice]  # log_probs, totals, examples' line numbers, step
+
+
+def greedy(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
+    gained, tokens = log_probs.max(-1)
+    return Choice(None, tokens, totals + gained.view_as(totals))
+
+
+def beam(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
+    """The best continuations of an example's hypotheses together, best first."""
+    batch, width = totals.shape
+    vocab = log_probs.shape[-1]
+    candidates = (totals[..., None] + log_probs.view(batch, width, vocab)).flatten(1)
+    best, places = candidates.topk(width, -1)  # (batch, width)
+    parents = places // vocab + torch.arange(batch, device=places.device)[:, None] * width
+    return Choice(parents.flatten(), (places % vocab).flatten(), best)
+
+
+def sampler(how: Decoding) -> Chooser:
+    """Draws by the Gumbel-max trick: argmax of logits + noise, the noise a function of (seed, line, sample, step)."""
+
+    def sample(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
+        filtered = keep_top_p(keep_top_k(log_probs / how.temperature, how.top_k), how.top_p)
+        noise = np.empty(log_probs.shape)
+        for row in range(log_probs.shape[0]):
+            line, drawn = int(lines[row // totals.shape[1]]), row % totals.shape[1]
+            generator = np.random.Generator(np.random.Philox(key=[how.seed, line], counter=[0, 0, step, drawn]))
+            noise[row] = generator.gumbel(size=log_probs.shape[1])
+        tokens = (filtered + torch.from_numpy(noise).to(filtered)).argmax(-1)
+        gained = log_probs.gather(-1, tokens[:, None])
+        return Choice(None, tokens, totals + gained.view_as(totals))
+
+    return sample
+
+
+def chooser(how: Decoding) -> Chooser:
+    return sampler(how) if how.sample else beam if how.beam > 1 else greedy
+
+
+# --- the loop ----------------------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def generate(
+    model: Generates, batch: Batch, how: Decoding, *, limits: Tensor, lines: Tensor | None = None
+) -> list[list[Hypothesis]]:
+    """Each example's hypotheses, best first. `limits` (batch,) is the most tokens each may have, <eos> included;
+    `lines` (batch,) numbers the examples for the sampler's noise."""
+    choose, width = chooser(how), how.width
+    device = batch.source.device
+    examples = torch.arange(batch.size, device=device)  # those still in the batch
+    lines = examples if lines is None else lines
+    found: list[list[Hypothesis]] = [[] for _ in range(batch.size)]
+    state = model.start(batch)
+    if width > 1:
+        state = state.widen(width, examples)
+    tokens = torch.full((batch.size * width,), BOS, device=device)
+    written = tokens.new_empty(batch.size * width, 0)
+    alive = torch.ones(batch.size, width, dtype=torch.bool, device=device)
+    totals: Tensor | None = None
+    step = 0
+    while len(examples):
+        logits, state = model.step(tokens, state)
+        log_probs = logits.log_softmax(-1) if logits.dtype is torch.float64 else logits.float().log_softmax(-1)
+        if totals is None:
+            totals = log_probs.new_zeros(alive.shape)
+            if choose is beam:  # all hypotheses are still the same one: let it branch once
+                totals[:, 1:] = IMPOSSIBLE
+        log_probs = constrain(log_probs, written, how)
+        parents, tokens, totals = choose(log_probs, totals, lines[examples], step)
+        if parents is not None:
+            state, written = state.pick(parents), written.index_select(0, parents)
+            # a finished hypothesis gives up its place, so the beam narrows until all have ended
+            ranks = torch.arange(width, device=device)
+            alive = (ranks < alive.sum(1, keepdim=True)) & (totals > IMPOSSIBLE)
+        written = torch.cat([written, tokens[:, None]], 1)
+        step += 1
+        stopped = tokens.view_as(alive) == EOS
+        ended = alive & (stopped | (limits[examples] <= step)[:, None])
+        for place, rank in ended.nonzero().tolist():
+            finished = bool(stopped[place, rank])
+            ids = written[place * width + rank].tolist()
+            hypothesis = Hypothesis(tuple(ids[:-1] if finished else ids), float(totals[place, rank]), finished)
+            found[int(examples[place])].append(hypothesis)
+        alive = alive & ~ended
+        if choose is beam:
+            totals = totals.masked_fill(~alive, IMPOSSIBLE)
+        left = alive.any(1).nonzero()[:, 0]
+        if len(left) <= 0.75 * len(examples):  # leaving costs a copy of the state, so examples leave together
+            rows = rows_of(left, width)
+            state, tokens, written = state.keep(left), tokens[rows], written[rows]
+            examples, alive, totals = examples[left], alive[left], totals[left]
+    for hypotheses in found:
+        hypotheses.sort(key=lambda hypothesis: -hypothesis.score(how.length_penalty))
+    return found
+
+
+# --- text in, text out -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    ids: list[int] = field(repr=False)
+    cut: bool
+
+
+def predict(
+    run: Run,
+    lines: Sequence[str],
+    how: Decoding | None = None,
+    *,
+    batch_tokens: int = 4096,
+    first_line: int = 0,
+) -> list[Prediction]:
+    """One Prediction per line, in order; `first_line` numbers the first one, for the sampler's noise."""
+    how = how or Decoding()
+    if not isinstance(run.model, Generates):
+        raise UserError(f"{run.recipe.model_name} does not generate: it has no step.")
+    predictions = [Prediction("", 0.0, ())] * len(lines)  # empty in, empty out
+    readable = []
+    for number, ids in enumerate(run.tokenizers.source.encode_all(list(lines))):
+        if lines[number].strip():
+            readable.append(_Line(number, ids[: how.longest_source], len(ids) > how.longest_source))
+    readable.sort(key=lambda line: -len(line.ids))
+    while readable:
+        longest = len(readable[0].ids) + 1
+        count = max(1, batch_tokens // (longest * how.width))
+        together, readable = readable[:count], readable[count:]
+        source = torch.full((len(together), longest), PAD)
+        for row, line in enumerate(together):
+            source[row, : len(line.ids) + 1] = torch.tensor([*line.ids, EOS])
+        lengths = (source != PAD).sum(1)
+        limits = torch.full_like(lengths, how.max_length) if how.max_length else 2 * lengths + 10
+        numbers = torch.tensor([first_line + line.number for line in together])
+        found = generate(
+            run.model,
+            Batch(source.to(run.device)),
+            how,
+            limits=limits.to(run.device),
+            lines=numbers.to(run.device),
+        )
+        for line, hypotheses in zip(together, found, strict=True):
+            predictions[line.number] = _prediction(run, hypotheses[: how.n_best], cut=line.cut)
+    return predictions
+
+
+def _prediction(run: Run, hypotheses: list[Hypothesis], *, cut: bool) -> Prediction:
+    tokenizer = run.tokenizers.target
+    best, *others = (
+        Prediction(tokenizer.decode(h.tokens), h.log_prob, tuple(tokenizer.surface(h.tokens)), cut=cut)
+        for h in hypotheses
+    )
+    return Prediction(best.text, best.score, best.tokens, tuple(others), cut)

@@ -1,0 +1,143 @@
+"""A recipe: everything a run depends on, in one TOML file.
+
+task, seed, [data], [tokens], [model], [train]. [data] and [model] are tagged unions: their `name` says which
+settings they have, and a model's `preset` fills in what is not written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from regard.config import override, parse, to_toml, unknown, write_table
+from regard.data.sources import SOURCES, Source
+from regard.data.tokens import Kind
+from regard.interface import UserError
+from regard.models import MODELS
+from regard.train.loop import TrainConfig
+
+SECTIONS = ("task", "seed", "data", "tokens", "model", "train")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How text becomes tokens."""
+
+    kind: Kind = "bpe"  # words, characters or bpe (sub-words, byte by byte where it must)
+    size: int = 8000  # most types in the vocabulary; 0: all
+    joint: bool = True  # one vocabulary for both languages
+    at_least: int = 1  # times a type must occur to be in it
+
+
+@dataclass(frozen=True)
+class Recipe:
+    task: Literal["translation"]
+    seed: int
+    data_name: str
+    data: Source
+    tokens: Tokens
+    model_name: str
+    model: Any  # the Config of the model of that name
+    train: TrainConfig
+    folder: Path = Path()  # relative paths in it start here
+
+    def to_toml(self) -> str:
+        """Complete and commented; reading it gives this recipe again."""
+        return "\n".join(
+            [
+                f"task = {to_toml(self.task)}\nseed = {self.seed}\n",
+                write_table("data", self.data, first={"name": self.data_name}),
+                write_table("tokens", self.tokens),
+                write_table("model", self.model, first={"name": self.model_name}),
+                write_table("train", self.train),
+            ]
+        )
+
+    def differences(self, other: Recipe) -> list[str]:
+        """The dotted keys that differ."""
+        ours, theirs = tomllib.loads(self.to_toml()), tomllib.loads(other.to_toml())
+        flat = [_flatten(ours), _flatten(theirs)]
+        return sorted(key for key in {**flat[0], **flat[1]} if flat[0].get(key) != flat[1].get(key))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
+    """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"The recipe {path} does not exist.") from None
+    except (IsADirectoryError, PermissionError) as problem:
+        raise UserError(f"The recipe {path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a recipe: it is not UTF-8 text.") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise UserError(f"The recipe {path} is not valid TOML: {problem}.") from None
+    remarks = []
+    ordered = sorted(settings, key=lambda setting: not setting.startswith(("model.name", "model.preset")))
+    for setting in ordered:
+        key = setting.split("=")[0].strip()
+        if key in ("model.name", "model.preset") and isinstance(table.get("model"), dict):
+            kept = {k: v for k, v in table["model"].items() if k == "name"}
+            dropped = sorted(set(table["model"]) - {"name", "preset"})
+            table["model"] = kept
+            if dropped:
+                remarks.append(f"{setting}: model.{', model.'.join(dropped)} go back to that model's preset.")
+        override(table, setting)
+    return parse_recipe(table, folder=path.parent.resolve()), remarks
+
+
+def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
+    for key in table:
+        if key not in SECTIONS:
+            raise unknown(key, SECTIONS, "The key")
+    for section in SECTIONS[2:]:
+        if not isinstance(table.get(section, {}), dict):
+            raise UserError(f"{section} = {table[section]!r} must be a section: write [{section}].")
+    task = table.get("task")
+    if task != "translation":
+        raise unknown(str(task), ["translation"], "The task")
+    seed = table.get("seed", 1)
+    if type(seed) is not int or seed < 0:
+        raise UserError(f"seed = {seed!r} must be a whole number, 0 or more.")
+    data_name, data = _tagged(table, "data", SOURCES)
+    model_name, model = _tagged(table, "model", MODELS)
+    design = MODELS[model_name]
+    preset = model.pop("preset", None)
+    base = design.config()
+    if preset is not None:
+        if preset not in design.presets:
+            raise unknown(str(preset), design.presets, f"The preset of {model_name}")
+        base = design.presets[preset]
+    return Recipe(
+        task=task,
+        seed=seed,
+        data_name=data_name,
+        data=parse(SOURCES[data_name], data, where="data"),
+        tokens=parse(Tokens, table.get("tokens", {}), where="tokens"),
+        model_name=model_name,
+        model=parse(design.config, {**dataclasses.asdict(base), **model}, where="model"),
+        train=parse(TrainConfig, table.get("train", {}), where="train"),
+        folder=folder,
+    )
+
+
+def _tagged(table: Mapping[str, Any], section: str, known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    values = dict(table.get(section, {}))
+    name = values.pop("name", None)
+    if name is None:
+        raise UserError(f"The recipe has no {section}.name: it must be one of {', '.join(known)}.")
+    if name not in known:
+        raise unknown(str(name), known, f"{section}.name =")
+    return name, values

@@ -1,0 +1,308 @@
+"""Recurrence is the same however it is computed: by loop, by kernel, step by step, alone or among others."""
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.interface import UserError
+from regard.layers.cells import CELLS, Cell, State, cell
+from regard.layers.recurrent import Recurrent, reverse
+
+BATCH, TIME, INPUT, HIDDEN, LAYERS = 5, 7, 3, 11, 2
+LENGTHS = (4, 7, 1, 6, 2)
+MASK = torch.arange(TIME) < torch.tensor(LENGTHS)[:, None]
+FUSED = ("tanh", "relu", "lstm", "gru-after")
+BOTH = pytest.mark.parametrize("bidirectional", [False, True])
+EVERY_CELL = pytest.mark.parametrize("name", CELLS)
+
+
+def make(
+    name: str, *, bidirectional: bool = False, layers: int = LAYERS, fused: bool = True, dropout: float = 0.0
+) -> Recurrent:
+    """A float64 network none of whose parameters is zero."""
+    torch.manual_seed(17)
+    made = Recurrent(
+        cell=partial(cell, name),
+        input_dim=INPUT,
+        hidden=HIDDEN,
+        layers=layers,
+        bidirectional=bidirectional,
+        dropout=dropout,
+        fused=fused,
+    ).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def random_state(made: Recurrent, rows: int = BATCH) -> tuple[State, ...]:
+    return tuple(tuple(torch.randn_like(part) for part in layer) for layer in made.start(rows))
+
+
+def random_input() -> Tensor:
+    return torch.randn(BATCH, TIME, INPUT, dtype=torch.float64)
+
+
+def parts(state: tuple[State, ...]) -> list[Tensor]:
+    return [part for layer in state for part in layer]
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "ragged"])
+@BOTH
+@pytest.mark.parametrize("name", FUSED)
+def test_kernel_equals_loop(
+    name: str, bidirectional: bool, mask: Tensor | None, dtype: torch.dtype, tolerance: float
+) -> None:
+    """Outputs, finals and the gradients of both, to the input, the first state and every parameter."""
+    made = make(name, bidirectional=bidirectional).to(dtype)
+    x = random_input().to(dtype).requires_grad_()
+    state = tuple(tuple(part.requires_grad_() for part in layer) for layer in random_state(made))
+    found = []
+    for fused in (True, False):
+        made.fused = fused
+        outputs, finals = made(x, mask, state)
+        seen = [outputs, *parts(finals)]
+        torch.manual_seed(19)
+        loss = sum((part * torch.rand(part.shape)).mean() for part in seen)
+        assert isinstance(loss, Tensor)
+        found.append(seen + list(torch.autograd.grad(loss, [x, *parts(state), *made.parameters()])))
+    torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "loop"])
+@BOTH
+@pytest.mark.parametrize(
+    "name, theirs",
+    [
+        ("lstm", nn.LSTM),
+        ("gru-after", nn.GRU),
+        ("tanh", nn.RNN),
+        ("relu", partial(nn.RNN, nonlinearity="relu")),
+    ],
+)
+def test_equals_pytorch_on_packed_sequences(
+    name: str, theirs: Callable[..., nn.Module], bidirectional: bool, fused: bool
+) -> None:
+    made = make(name, bidirectional=bidirectional, fused=fused)
+    reference = theirs(
+        input_size=INPUT, hidden_size=HIDDEN, num_layers=LAYERS, batch_first=True, bidirectional=bidirectional
+    ).double()
+    weights = {key: torch.zeros_like(value) for key, value in reference.state_dict().items()}
+    for key, value in made.state_dict().items():
+        direction, layer, parameter = key.split(".")
+        weights[f"{parameter}_l{layer}" + ("_reverse" if direction == "backwards" else "")] = value
+    reference.load_state_dict(weights)
+
+    x, state = random_input(), random_state(made)
+    stacked = [torch.stack(kind) for kind in zip(*state, strict=True)]  # each (layers, batch, output_dim)
+    by_direction = [
+        torch.stack(torch.split(kind, HIDDEN, dim=-1), dim=1).flatten(0, 1) for kind in stacked
+    ]  # each (layers·directions, batch, hidden)
+    packed = pack_padded_sequence(x, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    data, finals = reference(packed, tuple(by_direction) if name == "lstm" else by_direction[0])
+    expected, _ = pad_packed_sequence(data, batch_first=True)
+
+    outputs, ours = made(x, MASK, state)
+    torch.testing.assert_close(outputs, expected)
+    directions = 2 if bidirectional else 1
+    for kind, final in zip(zip(*ours, strict=True), finals if name == "lstm" else [finals], strict=True):
+        joined = final.view(LAYERS, directions, BATCH, HIDDEN).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(torch.stack(kind), joined)
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "loop"])
+@BOTH
+@EVERY_CELL
+def test_a_row_among_others_is_the_row_alone(name: str, bidirectional: bool, fused: bool) -> None:
+    made, x = make(name, bidirectional=bidirectional, fused=fused), random_input()
+    state = random_state(made)
+    outputs, finals = made(x, MASK, state)
+    for row, length in enumerate(LENGTHS):
+        own = tuple(tuple(part[row : row + 1] for part in layer) for layer in state)
+        alone, last = made(x[row : row + 1, :length], None, own)
+        torch.testing.assert_close(outputs[row, :length], alone[0])
+        torch.testing.assert_close([part[row] for part in parts(finals)], [part[0] for part in parts(last)])
+        assert not outputs[row, length:].any()
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "loop"])
+@pytest.mark.parametrize("rubbish", [1e6, math.nan])
+@BOTH
+@EVERY_CELL
+def test_what_stands_at_padding_is_never_read(name: str, bidirectional: bool, rubbish: float, fused: bool) -> None:
+    made, x = make(name, bidirectional=bidirectional, fused=fused), random_input()
+    spoilt = x.masked_fill(~MASK[..., None], rubbish).requires_grad_()
+    outputs, finals = made(spoilt, MASK)
+    torch.testing.assert_close((outputs, finals), made(x, MASK), rtol=0.0, atol=0.0)
+    loss = outputs.sum() + torch.stack(parts(finals)).sum()
+    (gradient,) = torch.autograd.grad(loss, spoilt)
+    assert gradient.isfinite().all() and not gradient[~MASK].any() and (gradient[MASK] != 0).any(-1).all()
+
+
+@BOTH
+@EVERY_CELL
+def test_a_mask_that_hides_nothing_changes_nothing(name: str, bidirectional: bool) -> None:
+    made, x = make(name, bidirectional=bidirectional), random_input()
+    full = torch.ones(BATCH, TIME, dtype=torch.bool)
+    torch.testing.assert_close(made(x, full), made(x), rtol=0.0, atol=0.0)
+
+
+@EVERY_CELL
+def test_stepping_equals_the_whole_pass(name: str) -> None:
+    made, x = make(name), random_input()
+    state = random_state(made)
+    whole, finals = made(x, None, state)
+    for t in range(TIME):
+        output, state = made.step(x[:, t], state)
+        torch.testing.assert_close(output, whole[:, t])
+    torch.testing.assert_close(state, finals)
+
+
+@EVERY_CELL
+def test_a_pass_goes_on_where_the_last_one_stopped(name: str) -> None:
+    made, x = make(name), random_input()
+    first, state = made(x[:, :3])
+    second, finals = made(x[:, 3:], None, state)
+    torch.testing.assert_close((torch.cat((first, second), dim=1), finals), made(x))
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "loop"])
+@BOTH
+@EVERY_CELL
+def test_a_row_with_nothing_to_read_keeps_its_state(name: str, bidirectional: bool, fused: bool) -> None:
+    made = make(name, bidirectional=bidirectional, layers=1, fused=fused)
+    state, mask = random_state(made), MASK.clone()
+    mask[2] = False
+    _, finals = made(random_input(), mask, state)
+    torch.testing.assert_close([p[2] for p in parts(finals)], [p[2] for p in parts(state)], rtol=0.0, atol=0.0)
+    outputs, finals = made(random_input()[:, :0], None, state)
+    assert outputs.shape == (BATCH, 0, made.output_dim) and finals == state
+
+
+class Leaky(Cell):
+    """hₜ = a ⊙ hₜ₋₁ + (1 − a) ⊙ tanh(X W): somebody's own."""
+
+    def __init__(self, *, input_dim: int, hidden: int) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.weight = nn.Parameter(torch.randn(hidden, input_dim))
+        self.leak = nn.Parameter(torch.rand(hidden))
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ self.weight.t())
+
+    def step(self, projected: Tensor, state: State) -> State:
+        return (torch.lerp(projected, state[0], self.leak),)
+
+
+def test_a_cell_of_ones_own_is_stacked_reversed_and_masked() -> None:
+    torch.manual_seed(23)
+    made = Recurrent(cell=Leaky, input_dim=INPUT, hidden=HIDDEN, layers=LAYERS, bidirectional=True).double()
+    x = random_input()
+    outputs, finals = made(x, MASK)
+    for row, length in enumerate(LENGTHS):
+        below = x[row, :length]  # (length, ·)
+        for layer in range(LAYERS):
+            sides, last = [], []
+            for cells, order in ((made.forwards, 1), (made.backwards, -1)):
+                own, h, seen = cells[layer], torch.zeros(HIDDEN).double(), []
+                assert isinstance(own, Leaky)
+                for now in below.unbind()[::order]:
+                    h = own.leak * h + (1 - own.leak) * torch.tanh(own.weight @ now)
+                    seen.append(h)
+                sides.append(torch.stack(seen[::order]))
+                last.append(h)
+            below = torch.cat(sides, dim=1)
+            torch.testing.assert_close(finals[layer][0][row], torch.cat(last))
+        torch.testing.assert_close(outputs[row, :length], below)
+
+
+def test_reversing_mirrors_each_row_within_its_length_and_twice_is_nothing() -> None:
+    x = random_input()
+    mirrored = reverse(x, MASK)
+    for row, length in enumerate(LENGTHS):
+        assert torch.equal(mirrored[row, :length], x[row, :length].flip(0))
+        assert torch.equal(mirrored[row, length:], x[row, length:])
+    assert torch.equal(reverse(mirrored, MASK), x)
+
+
+def test_dropout_falls_between_layers_only() -> None:
+    x = random_input()
+    assert torch.equal(make("lstm", layers=1, dropout=1.0)(x)[0], make("lstm", layers=1)(x)[0])
+    made = make("lstm", dropout=1.0)
+    upper = make("lstm", layers=1)
+    upper.forwards = nn.ModuleList([made.forwards[1]])  # type: ignore[assignment]
+    blind, _ = upper(torch.zeros(BATCH, TIME, HIDDEN).double())
+    torch.testing.assert_close(made(x)[0], blind)
+    torch.testing.assert_close(made.step(x[:, 0], made.start(BATCH))[0], blind[:, 0])
+    assert torch.equal(made.eval()(x)[0], make("lstm")(x)[0])
+
+
+@EVERY_CELL
+def test_nothing_in_one_direction_reads_the_future(name: str) -> None:
+    made, x = make(name), random_input()
+    changed = x.clone()
+    changed[:, 4] += 1.0
+    before, after = made(x)[0], made(changed)[0]
+    assert torch.equal(before[:, :4], after[:, :4]) and (before[:, 4:] != after[:, 4:]).any(-1).all()
+
+
+def test_both_directions_at_once_refuse_to_step() -> None:
+    made = make("lstm", bidirectional=True)
+    with pytest.raises(UserError, match="reads the future"):
+        made.step(torch.zeros(BATCH, INPUT).double(), made.start(BATCH))
+
+
+def test_padding_before_the_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="pad at the end"):
+        make("gru")(random_input(), MASK.flip(1))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@BOTH
+@EVERY_CELL
+def test_no_tensor_is_made_on_a_device_of_its_own(name: str, bidirectional: bool, masked: bool) -> None:
+    made = make(name, bidirectional=bidirectional).to("meta")
+    x = torch.empty(BATCH, TIME, INPUT, dtype=torch.float64, device="meta")
+    mask = torch.empty(BATCH, TIME, dtype=torch.bool, device="meta") if masked else None
+    outputs, finals = made(x, mask)
+    assert outputs.shape == (BATCH, TIME, made.output_dim) and outputs.is_meta
+    assert all(part.shape == (BATCH, made.output_dim) and part.is_meta for part in parts(finals))
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.1])
+def test_a_linear_recurrence_shrinks_or_grows_its_gradient_at_a_constant_rate(scale: float) -> None:
+    """Wₕₕ = s·orthogonal: log ‖∂L_T/∂hₜ‖ has slope log s in T − t."""
+    torch.manual_seed(29)
+    made = CELLS["identity"](input_dim=INPUT, hidden=HIDDEN).double()
+    with torch.no_grad():
+        made.get_parameter("weight_hh").mul_(scale)
+    states = [made.start(BATCH)]
+    states[0][0].requires_grad_()
+    for projected in made.inputs(random_input()).unbind(dim=1):
+        states.append(made.step(projected, states[-1]))
+    loss = (states[-1][0] * torch.randn(BATCH, HIDDEN)).sum()
+    gradients = torch.autograd.grad(loss, [h for (h,) in states])
+    norms = [gradient.norm().log().item() for gradient in gradients]  # t = 0 … T
+    for earlier, later in itertools.pairwise(norms):
+        assert earlier - later == pytest.approx(math.log(scale), abs=1e-4)
+
+
+@pytest.mark.parametrize("ceiling", [0.5, 2.0])
+def test_clipping_by_global_norm_keeps_the_direction(ceiling: float) -> None:
+    """g ← min(1, θ/‖g‖) g."""
+    made = make("gru")
+    made(random_input())[0].square().mean().backward()
+    whole = torch.cat([parameter.grad.flatten() for parameter in made.parameters() if parameter.grad is not None])
+    norm = whole.norm().item()
+    nn.utils.clip_grad_norm_(made.parameters(), ceiling * norm)
+    clipped = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
+    torch.testing.assert_close(clipped, min(1.0, ceiling) * whole, rtol=1e-4, atol=0.0)
+    assert torch.dot(clipped, whole).item() == pytest.approx(clipped.norm().item() * norm)
