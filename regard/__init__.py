@@ -8,7 +8,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Torch's threads otherwise wait by spinning, which on a machine that does anything else besides costs most of its speed.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from regard.interface import UserError

@@ -7,6 +7,7 @@ score / length^penalty.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.data.batches import pad
 from regard.interface import BOS, EOS, PAD, Batch, Generates, UserError, rows_of
 
 if TYPE_CHECKING:
@@ -72,7 +74,8 @@ class Hypothesis:
     finished: bool  # ended by <eos>, not by the length limit
 
     def score(self, length_penalty: float) -> float:
-        return self.log_prob / float(len(self.tokens) + self.finished) ** length_penalty
+        length = float(len(self.tokens) + self.finished)
+        return self.log_prob / math.pow(length, length_penalty)
 
 
 @dataclass(frozen=True)
@@ -263,12 +266,9 @@ def predict(
             readable.append(_Line(number, ids[: how.longest_source], len(ids) > how.longest_source))
     readable.sort(key=lambda line: -len(line.ids))
     while readable:
-        longest = len(readable[0].ids) + 1
-        count = max(1, batch_tokens // (longest * how.width))
+        count = max(1, batch_tokens // ((len(readable[0].ids) + 1) * how.width))
         together, readable = readable[:count], readable[count:]
-        source = torch.full((len(together), longest), PAD)
-        for row, line in enumerate(together):
-            source[row, : len(line.ids) + 1] = torch.tensor([*line.ids, EOS])
+        source = pad([line.ids for line in together])
         lengths = (source != PAD).sum(1)
         limits = torch.full_like(lengths, how.max_length) if how.max_length else 2 * lengths + 10
         numbers = torch.tensor([first_line + line.number for line in together])

@@ -136,9 +136,7 @@ def test_pairs_stand_side_by_side(tmp_path):
 
 @pytest.mark.parametrize("counts", [(3, 7), (7, 3), (0, 5), (5, 0)])
 def test_unequal_files_give_both_counts(tmp_path, counts):
-    source, target = (
-        written(tmp_path / name, b"x\n" * count) for name, count in zip("st", counts, strict=True)
-    )
+    source, target = (written(tmp_path / name, b"x\n" * count) for name, count in zip("st", counts, strict=True))
     with pytest.raises(UserError, match=rf"s has {counts[0]} lines but .*t has {counts[1]}"):
         list(read_pairs(source, target))
 

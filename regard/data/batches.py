@@ -72,13 +72,9 @@ class Encoded:
         except FileNotFoundError as error:
             raise UserError(f"{error.filename} does not exist; encode the text again.") from None
         except (ValueError, EOFError):
-            raise UserError(
-                f"{tokens} or {offsets.name} is damaged; delete both and encode the text again."
-            ) from None
+            raise UserError(f"{tokens} or {offsets.name} is damaged; delete both and encode the text again.") from None
         if encoded.offsets[-1] != len(encoded.tokens):
-            raise UserError(
-                f"{tokens} and {offsets.name} do not match; delete both and encode the text again."
-            )
+            raise UserError(f"{tokens} and {offsets.name} do not match; delete both and encode the text again.")
         return encoded
 
     def __len__(self) -> int:
@@ -105,9 +101,7 @@ class Pairs:
 
     def __init__(self, source: Encoded, target: Encoded) -> None:
         if len(source) != len(target):
-            raise UserError(
-                f"the source has {len(source)} sequences but the target {len(target)}; encode both again."
-            )
+            raise UserError(f"the source has {len(source)} sequences but the target {len(target)}; encode both again.")
         self.source = source
         self.target = target
 
@@ -124,9 +118,7 @@ class Pairs:
         )
 
 
-def pad(
-    sequences: Sequence[Sequence[int] | Integers], *, multiple: int = MULTIPLE, begin: bool = False
-) -> Tensor:
+def pad(sequences: Sequence[Sequence[int] | Integers], *, multiple: int = MULTIPLE, begin: bool = False) -> Tensor:
     """Each sequence with <eos>, padded to a multiple; with `begin`, one more column in front holds <bos>.
 
     A decoder reads all but the last column and predicts all but the first: without <bos> the length is round.
@@ -165,9 +157,7 @@ def _sorted_by_shape(source: Integers, target: Integers, longest: Integers, ties
     return order
 
 
-def _batches(
-    source: Integers, target: Integers, ties: Integers, tokens: int, multiple: int
-) -> list[Integers]:
+def _batches(source: Integers, target: Integers, ties: Integers, tokens: int, multiple: int) -> list[Integers]:
     source, target = _rounded(np.asarray(source), multiple), _rounded(np.asarray(target), multiple)
     longest = np.maximum(source, target)
     return list(_cut(_sorted_by_shape(source, target, longest, ties), longest, tokens))

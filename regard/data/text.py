@@ -11,11 +11,10 @@ import hashlib
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BufferedIOBase
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal, cast
 
 from regard.interface import UserError
 
@@ -24,13 +23,13 @@ CHUNK = 1 << 20
 
 
 @contextmanager
-def _content(path: Path) -> Iterator[BufferedIOBase]:
+def _content(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a file, decompressed if they begin like gzip; what can go wrong becomes a sentence."""
     try:
         with path.open("rb") as raw:
             if raw.peek(2)[:2] == GZIP_MAGIC:
                 with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield unpacked
+                    yield cast(BinaryIO, unpacked)
             else:
                 yield raw
     except FileNotFoundError:
@@ -45,27 +44,28 @@ def _content(path: Path) -> Iterator[BufferedIOBase]:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def read_lines(path: Path | str, *, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends; `errors="replace"` turns invalid bytes into U+FFFD."""
-    path = Path(path)
-    with _content(path) as stream:
+def read_lines(path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
+    """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
+    into U+FFFD."""
+    opened: AbstractContextManager[BinaryIO]
+    if isinstance(path, (str, Path)):
+        opened, name = _content(Path(path)), str(path)
+    else:
+        opened, name = nullcontext(path), "standard input"
+    with opened as stream:
         for number, line in enumerate(stream, start=1):
             if number == 1:
                 if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-                    raise UserError(
-                        f"{path} is UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8."
-                    )
+                    raise UserError(f"{name} is UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8.")
                 line = line.removeprefix(BOM_UTF8)
             if b"\0" in line:
-                raise UserError(
-                    f"{path}, line {number} holds a NUL byte: not a plain text file; name one that is."
-                )
+                raise UserError(f"{name}, line {number} holds a NUL byte: not a plain text file; name one that is.")
             line = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
                 raise UserError(
-                    f"{path}, line {number}: byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8; "
+                    f"{name}, line {number}: byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8; "
                     'convert the file (iconv -f LATIN1 -t UTF-8) or read it with errors="replace".'
                 ) from None
             yield text

@@ -10,6 +10,7 @@ its own, so "l'homme" is l' + homme. Any other sign is punctuation; a run of one
 words        One space between two words is silent. Any other white space is written out, a token a character,
              and two words that touch have the empty token "" between them. So "They are watching ." is
              They|are|watching|. and "watching." is watching||. and a word is one type wherever it stands.
+             Spacing that the training text never had is left out: it cannot mean anything to the model.
 characters   One token a character.
 bpe          Bytes, merged inside words only (Sennrich 2016, §3.2, over the bytes of UTF-8). A text is read
              with a space put before it, so that a word is one type at the start of a line and within it.
@@ -120,12 +121,12 @@ class Rules:
 
     cut: Callable[[str], list[Span]]
     join: Callable[[Sequence[str]], list[str]]
-    always: tuple[str, ...]  # tokens that are in every vocabulary, seen or not
+    optional: Callable[[str], bool]  # tokens that are left out, not <unk>, where the vocabulary lacks them
 
 
 RULES: dict[str, Rules] = {
-    "words": Rules(_cut_words, _join_words, ("", " ")),
-    "characters": Rules(_cut_characters, list, ()),
+    "words": Rules(_cut_words, _join_words, lambda token: not _is_word(token)),
+    "characters": Rules(_cut_characters, list, lambda token: False),
 }
 
 
@@ -139,22 +140,25 @@ class Listed:
 
     @classmethod
     def train(cls, rules: Rules, lines: Iterable[str], size: int | None, at_least: int) -> Listed:
-        smallest = OFFSET + len(rules.always) + 1
-        if size is not None and size < smallest:
-            raise UserError(f"a vocabulary of {size} is too small; give {smallest} or more.")
+        if size is not None and size <= OFFSET:
+            raise UserError(f"a vocabulary of {size} is too small; give {OFFSET + 1} or more.")
         counts: Counter[str] = Counter()
         for line in lines:
             counts.update(token for token, _ in rules.cut(normal(line)))
         # by frequency, then by code point, so that the order of the lines does not matter
         ranked = sorted((-count, token) for token, count in counts.items() if count >= at_least)
-        vocabulary = [*rules.always, *(token for _, token in ranked if token not in rules.always)]
+        vocabulary = [token for _, token in ranked]
         return cls(rules, vocabulary if size is None else vocabulary[: size - OFFSET])
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self.ids.get(token, UNK) for token, _ in self.rules.cut(text)] for text in texts]
+        return [[token for token, _, _ in self.spans(text)] for text in texts]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
-        return [(self.ids.get(token, UNK), start, end) for token, (start, end) in self.rules.cut(text)]
+        return [
+            (self.ids.get(token, UNK), start, end)
+            for token, (start, end) in self.rules.cut(text)
+            if token in self.ids or not self.rules.optional(token)
+        ]
 
     def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
         # specials that say nothing must not come between two words
@@ -196,9 +200,7 @@ class BytePairs:
     def train(cls, lines: Iterable[str], size: int | None, at_least: int) -> BytePairs:
         smallest = OFFSET + BYTES
         if size is None or size < smallest:
-            raise UserError(
-                f"bpe needs a vocabulary size of {smallest} or more (8000 is usual); received {size}."
-            )
+            raise UserError(f"bpe needs a vocabulary size of {smallest} or more (8000 is usual); received {size}.")
         trainer = BpeTrainer(
             vocab_size=size - OFFSET,
             min_frequency=at_least,
@@ -230,9 +232,7 @@ class BytePairs:
     def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         special = {token: b"" for token in range(OFFSET)} | {UNK: unknown.encode()}
-        chunks = [
-            decoder.decode(special[token] if token < OFFSET else self.bytes[token - OFFSET]) for token in ids
-        ]
+        chunks = [decoder.decode(special[token] if token < OFFSET else self.bytes[token - OFFSET]) for token in ids]
         if chunks:
             chunks[-1] += decoder.decode(b"", final=True)
         first = next((i for i, chunk in enumerate(chunks) if chunk), None)
@@ -328,9 +328,7 @@ class Tokenizer:
             if kind == "bpe":
                 return cls(kind, BytePairs(vocabulary, [(left, right) for left, right in saved["merges"]]))
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"this is not a saved tokenizer ({error!r}); take the run's own tokenizer.json."
-            ) from None
+            raise UserError(f"this is not a saved tokenizer ({error!r}); take the run's own tokenizer.json.") from None
         return cls(kind, Listed(_rules(kind), vocabulary))
 
 

@@ -55,6 +55,7 @@ class AttentiveDecoder(nn.Module):
         embed: Embedding,
         attention: Attention | MultiHead,
         cell: Cell,
+        told: nn.Linear,
         first: nn.Linear,
         upper: Recurrent | None,
         readout: nn.Linear,
@@ -65,6 +66,7 @@ class AttentiveDecoder(nn.Module):
         self.embed = embed
         self.attention = attention
         self.cell = cell
+        self.told = told
         self.first = first
         self.upper = upper
         self.readout = readout
@@ -82,12 +84,16 @@ class AttentiveDecoder(nn.Module):
         memory = self.attention.memory(encoded.states, encoded.states, encoded.mask)
         return memory, Carry(attending, upper)
 
-    def look_then_move(self, embedded: Tensor, memory: Memory, state: CellState) -> tuple[Tensor, CellState]:
-        """cₜ and sₜ from yₜ₋₁ (rows, embedding) and sₜ₋₁: an example's hypotheses are query positions of its memory."""
+    def look_then_move(self, read: Tensor, memory: Memory, state: CellState) -> tuple[Tensor, CellState]:
+        """cₜ and sₜ from what the cell makes of yₜ₋₁ (rows, projected) and from sₜ₋₁.
+
+        cₜ enters by a matrix of its own, W yₜ₋₁ + C cₜ (A.1.1), so W yₜ₋₁ can be had for all steps at once. An
+        example's hypotheses are query positions of its memory.
+        """
         batch = memory.values.shape[0]
         query = state[0].view(batch, -1, state[0].shape[-1])  # (batch, width, hidden)
-        context = self.attention(query, memory).view(embedded.shape[0], -1)  # (rows, context)
-        return context, self.cell.step(self.cell.inputs(torch.cat([embedded, context], -1)), state)
+        context = self.attention(query, memory).view(read.shape[0], -1)  # (rows, context)
+        return context, self.cell.step(torch.addmm(read, context, self.told.weight.t()), state)
 
     def hidden(self, states: Tensor, contexts: Tensor, embedded: Tensor) -> Tensor:
         read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([states, contexts, embedded], -1))))
@@ -97,8 +103,8 @@ class AttentiveDecoder(nn.Module):
         memory, carry = self.start(encoded)
         embedded = self.embed(tokens)  # (batch, target, embedding)
         state, seen, moved = carry.attending, [], []
-        for word in embedded.unbind(1):
-            context, state = self.look_then_move(word, memory, state)
+        for read in self.cell.inputs(embedded).unbind(1):
+            context, state = self.look_then_move(read, memory, state)
             seen.append(context)
             moved.append(state[0])
         states = torch.stack(moved, 1)  # (batch, target, hidden)
@@ -108,7 +114,7 @@ class AttentiveDecoder(nn.Module):
 
     def step(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
         embedded = self.embed(tokens)  # (rows, embedding)
-        context, attending = self.look_then_move(embedded, memory, carry.attending)
+        context, attending = self.look_then_move(self.cell.inputs(embedded), memory, carry.attending)
         states, upper = attending[0], carry.upper
         if self.upper:
             states, upper = self.upper.step(states, upper)
@@ -158,10 +164,13 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
             layers=config.layers - 1,
             dropout=config.dropout,
         )
+    attending = cell(input_dim=config.embedding, hidden=config.hidden)
+    projected = attending.inputs(torch.zeros(1, config.embedding)).shape[-1]
     decoder = AttentiveDecoder(
         embed=Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout),
         attention=attention(config),
-        cell=cell(input_dim=config.embedding + memory_dim, hidden=config.hidden),
+        cell=attending,
+        told=nn.Linear(memory_dim, projected, bias=False),
         first=nn.Linear(config.hidden, config.hidden),
         upper=upper,
         readout=nn.Linear(config.hidden + memory_dim + config.embedding, config.embedding),

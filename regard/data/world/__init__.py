@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from random import Random
+from typing import get_args
 
-from regard.data.world.grammar import Grammar
+from regard.data.world.grammar import SHORTEST, Grammar
 from regard.data.world.lexicon import lexicon
 from regard.data.world.tables import Split, Tables, reserved
 from regard.data.world.trees import Clause, Institution, Of, Part, Phrase, Pronoun, Question, Time
@@ -25,6 +26,7 @@ __all__ = [
     "Split",
     "dictionary",
     "example",
+    "held_out",
     "lemma_of",
     "lemmas",
     "masked",
@@ -52,19 +54,26 @@ class Pair:
 
 def pairs(split: Split, *, seed: int = 0, longest: int = 50) -> Iterator[Pair]:
     """Endless pairs of one split; the splits share no sentence, even with names and numbers exchanged."""
+    if split not in get_args(Split):
+        raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
+    if longest < SHORTEST:
+        raise ValueError(f"no sentence is as short as {longest} words: longest must be at least {SHORTEST}")
     words = lexicon()
     grammar = Grammar(words, _tables(split != "train"), split, Random(f"{split} {seed}"), longest)
-    held_out = _shown_masks()
     while True:
         tree, verdict = grammar.sentence()
         pair = _write(tree, verdict)
-        if len(pair.source) > longest:
-            continue
-        if split == "train" and (
-            _any_reserved(pair.uses) or (len(pair.source) in held_out and masked(pair) in held_out.values())
-        ):
-            continue
-        yield pair
+        if len(pair.source) <= longest and not (split == "train" and held_out(pair)):
+            yield pair
+
+
+def held_out(pair: Pair) -> bool:
+    """Whether training may not see it: it says a reserved combination, or a shown sentence."""
+    return (
+        any(map(_is_reserved, pair.uses))
+        or len(pair.source) in _shown_masks()
+        and masked(pair) in _shown_masks().values()
+    )
 
 
 def _write(tree: Part | Question, verdict: int) -> Pair:
@@ -174,7 +183,3 @@ def _shown_masks() -> dict[int, tuple[str, ...]]:
 @cache
 def _is_reserved(use: tuple[str, str]) -> bool:
     return reserved(*use)
-
-
-def _any_reserved(uses: tuple[tuple[str, str], ...]) -> bool:
-    return any(map(_is_reserved, uses))

@@ -50,9 +50,8 @@ OFTEN: dict[str, tuple[str, ...]] = {
     "progressive": ("still",),
     "future": ("always", "often"),
 }
+SOMEBODY = ("he", "she", "we", "I", "you")
 SUBJECT_PRONOUNS = ("he", "she", "they", "they", "we", "I", "you")
-# two that cannot meet as subject and object
-SAME_PERSON = ({"I", "we"},)
 
 
 class Clauses(Things):
@@ -67,6 +66,7 @@ class Clauses(Things):
         self.frame: Frame = "past"
         self.first_subject: Thing | None = None
         self.first_object: Phrase | None = None
+        self.unnamed = False  # the object of the clause is a pronoun for somebody
         self.domain = ""  # what the first clause is about; later clauses keep near it
         self.scale = ""  # what the first clause measured
         # one time, one report, one contrast and one of each connective are enough for a sentence
@@ -83,13 +83,16 @@ class Clauses(Things):
             noun = self.pick(objects[verb]) if verb.objects else None
             if verdict and (noun, verdict) not in self.tables.adjectives:
                 continue
+            named = noun is None or verb.preposition or noun.kind not in HUMAN or frame != "transitive"
+            self.unnamed = not named and self.chance(0.2)
             if self.first_subject is not None:
                 tries -= 1
                 if noun is not None and tries and self.domain and domain_of(noun) != self.domain:
                     continue
                 return verb, self.first_subject if passive else self.later_subject(verb), noun
             subject, name = (Pronoun("they"), "passive") if passive else self.subject(verb)
-            if split_of(f"{name} {verb.lemma} {noun.lemma if noun else ''}") == self.split:
+            other = "" if noun is None else "somebody" if self.unnamed else noun.lemma
+            if split_of(f"{name} {verb.lemma} {other}") == self.split:
                 self.first_subject = subject
                 if noun is not None:
                     self.domain = domain_of(noun)
@@ -189,15 +192,12 @@ class Clauses(Things):
 
     def object(self, clause: Clause, noun: Noun, first: bool) -> Thing:
         verb, subject = clause.verb, clause.subject
-        if not verb.preposition and self.chance(0.2):
-            if noun.kind in HUMAN:
-                return self.other_than(
-                    subject,
-                    ("he", "she", "we", "I", "you", "they") if first else ("he", "she", "we", "I", "you"),
-                )
-            seen = self.first_object
-            if not first and seen is not None and seen.noun in self.tables.objects[verb]:
-                return Pronoun("they" if seen.plural else "it", seen.noun.feminine)
+        if self.unnamed:
+            return self.other_than(subject, SOMEBODY + ("they",) if first else SOMEBODY)
+        seen = self.first_object
+        again = not (first or verb.preposition) and self.chance(0.2)
+        if again and seen is not None and seen.noun in self.tables.objects[verb]:
+            return Pronoun("they" if seen.plural else "it", seen.noun.feminine)
         thing = self.acted_on(verb, noun)
         if first:
             self.first_object = thing
@@ -211,9 +211,8 @@ class Clauses(Things):
 
     def other_than(self, subject: Thing, words: tuple[str, ...]) -> Pronoun:
         """A pronoun that is not the subject once more."""
-        taken = {subject.word} if isinstance(subject, Pronoun) else set()
-        for same in SAME_PERSON:
-            taken |= same if taken & same else set()
+        said = subject.word if isinstance(subject, Pronoun) else ""
+        taken = ("I", "we") if said in ("I", "we") else (said,)
         return Pronoun(self.pick([w for w in words if w not in taken]))
 
     def pair_up(self, thing: Phrase, verb: Verb) -> Thing:
@@ -260,14 +259,19 @@ class Clauses(Things):
         if first:
             self.first_object = clause.object
         clause.recipient = self.receiver(subject)
-        left = budget - 5 - (not isinstance(subject, Pronoun)) - (not isinstance(clause.recipient, Pronoun | Person))
+        left = (
+            budget
+            - 5
+            - (not isinstance(subject, Pronoun))
+            - (not isinstance(clause.recipient, Pronoun | Person))
+        )
         self.spend(clause, left - (clause.tense not in ("present", "past")))
         return clause
 
     def receiver(self, giver: Thing) -> Thing:
         r = self.random()
         if r < 0.45:
-            return self.other_than(giver, ("he", "she", "I", "we", "you"))
+            return self.other_than(giver, SOMEBODY)
         return self.somebody() if r < 0.62 else self.phrase(self.pick(self.people))
 
     def wanting(self, budget: int, tense: Tense | None) -> Clause:
@@ -357,7 +361,9 @@ class Clauses(Things):
         """The boy who reads / the book that the boy reads / the village where the boy lives."""
         noun, tables = phrase.noun, self.tables
         tense: Tense = (
-            self.pick(("past", "past", "pluperfect")) if self.frame == "past" else self.pick(("present", "past"))
+            self.pick(("past", "past", "pluperfect"))
+            if self.frame == "past"
+            else self.pick(("present", "past"))
         )
         if self.frame not in ("past", "present"):
             tense = "present"

@@ -12,7 +12,7 @@ from itertools import accumulate
 from random import Random
 
 from regard.data.world.clauses import Clauses, Frame
-from regard.data.world.lexicon import Lexicon, Noun
+from regard.data.world.lexicon import Adjective, Lexicon, Noun
 from regard.data.world.tables import HUMAN, Split, Tables, domain_of, split_of
 from regard.data.world.trees import (
     Clause,
@@ -26,7 +26,6 @@ from regard.data.world.trees import (
     Tense,
     That,
     There,
-    Thing,
 )
 
 SHORTEST = 3
@@ -92,7 +91,9 @@ class Grammar(Clauses):
         self.joints.add(word)
         if word in ASIDES:
             return self.aside(word, min(cut, 12), budget, verdict)
-        first, second = (verdict, verdict) if self.chance(0.4) else (verdict, 0) if self.chance(0.4) else (0, verdict)
+        first, second = (
+            (verdict, verdict) if self.chance(0.4) else (verdict, 0) if self.chance(0.4) else (0, verdict)
+        )
         return Joined(self.part(cut, first), word, self.part(budget - cut - 1, second))
 
     def aside(self, word: str, short: int, budget: int, verdict: int) -> Joined:
@@ -113,7 +114,9 @@ class Grammar(Clauses):
         if r < 0.5:
             return Joined(self.part(first, -verdict), "but", self.part(second, verdict))
         if r < 0.75:
-            return Joined(self.clause(min(first, 14), -verdict), "although", self.part(second, verdict), fronted=True)
+            return Joined(
+                self.clause(min(first, 14), -verdict), "although", self.part(second, verdict), fronted=True
+            )
         return Joined(self.part(first, verdict), "although", self.clause(min(second, 14), -verdict))
 
     def condition(self, budget: int) -> Joined:
@@ -137,16 +140,11 @@ class Grammar(Clauses):
 
     def question(self, budget: int) -> Question:
         """Did the neighbour repair the clock ? Why is Anna laughing ?"""
-        clause = self.doing(
-            "intransitive" if self.chance(0.3) else "transitive", min(max(budget - 1, 4), 9), asked=True
-        )
+        frame = "intransitive" if self.chance(0.3) else "transitive"
+        clause = self.doing(frame, min(max(budget - 1, 4), 9), asked=True)
         word = self.pick(("", "", "", "why", "why", "when", "where"))
-        if (
-            word == "where"
-            and clause.verb.lemma not in self.lists["wherever"]
-            or word == "when"
-            and clause.tense in ("present", "progressive")
-        ):
+        somewhere, sometime = clause.verb.lemma in self.lists["wherever"], clause.tense in ("past", "future")
+        if word == "where" and not somewhere or word == "when" and not sometime:
             word = "why"
         if word:
             clause.adjuncts = []
@@ -189,28 +187,8 @@ class Grammar(Clauses):
         """The film was terribly exciting. The old castle is not ugly. The soup is better than the pie."""
         negation: Negation = "not" if self.chance(0.16) else ""
         wanted = -verdict if negation else verdict
-        first, tables = self.first_subject, self.tables
-        subject: Thing | None = None
-        options = (
-            tables.adjectives.get((first.noun, wanted)) if isinstance(first, Phrase) and self.chance(0.4) else None
-        )
-        tries = 4
-        while True:
-            if options and isinstance(first, Phrase):
-                adjective, noun, subject = self.pick(options), first.noun, self.pronoun_for(first)
-                options = None
-                if adjective.predicative and adjective.scale != self.scale:
-                    break
-                subject = None
-            adjective = self.pick(tables.by_verdict[wanted])
-            noun = self.pick(tables.nouns[adjective])
-            tries -= 1
-            if first is not None:
-                if not tries or not self.domain or domain_of(noun) == self.domain:
-                    break
-            elif split_of(f"{noun.lemma} be {adjective.lemma}") == self.split:
-                self.domain = domain_of(noun)
-                break
+        first = self.first_subject
+        adjective, noun, subject = self.matter(wanted)
         left = budget - 4 - bool(negation) + (subject is not None)
         tense: Tense = "past" if self.frame in ("past", "supposed") else "present"
         described = subject or self.phrase(noun, definite=True)
@@ -229,13 +207,30 @@ class Grammar(Clauses):
         if isinstance(described, Phrase):
             left -= self.adorn(described, left)
             self.adorn(described, left)
-            given = described.adjective
-            if given is not None and given.scale in (
-                adjective.scale,
-                quality.first.scale if quality.first else "",
-            ):
+            said = {adjective.scale, quality.first.scale if quality.first else ""}
+            if described.adjective is not None and described.adjective.scale in said:
                 described.adjective = None
         return Clause(described, linking, tense, negation, complement=quality)
+
+    def matter(self, verdict: int) -> tuple[Adjective, Noun, Pronoun | None]:
+        """What is said of what: now and then of the first subject again, otherwise of something near it."""
+        first, tables = self.first_subject, self.tables
+        if isinstance(first, Phrase) and self.chance(0.4):
+            options = tables.adjectives.get((first.noun, verdict))
+            again = self.pick(options) if options else None
+            if again is not None and again.predicative and again.scale != self.scale:
+                return again, first.noun, self.pronoun_for(first)
+        tries = 4
+        while True:
+            adjective = self.pick(tables.by_verdict[verdict])
+            noun = self.pick(tables.nouns[adjective])
+            tries -= 1
+            if first is not None:
+                if not tries or not self.domain or domain_of(noun) == self.domain:
+                    return adjective, noun, None
+            elif split_of(f"{noun.lemma} be {adjective.lemma}") == self.split:
+                self.domain = domain_of(noun)
+                return adjective, noun, None
 
     def compare(self, quality: Quality, noun: Noun, left: int, verdict: int) -> int:
         """Older than the bridge; long but exciting. Says how many words it took."""
@@ -247,9 +242,8 @@ class Grammar(Clauses):
                 return 3
         if left > 1 and r > 0.7:
             joint = self.pick(("and", "but", "but")) if verdict else "and"
-            options = self.tables.adjectives.get(
-                (noun, -verdict if joint == "but" and self.chance(0.6) else verdict if joint == "and" else 0)
-            )
+            side = verdict if joint == "and" else -verdict if self.chance(0.6) else 0
+            options = self.tables.adjectives.get((noun, side))
             other = self.pick(options) if options else adjective
             if other.scale != adjective.scale and other.predicative:
                 quality.first, quality.joint = other, joint
@@ -267,7 +261,9 @@ class Grammar(Clauses):
         clause.object = self.phrase(noun, definite=True)
         if first:
             self.first_object = clause.object
-        self.spend(clause, budget - 4 - (not isinstance(subject, Pronoun)) - 2 * bool(negation), timeless=True)
+        self.spend(
+            clause, budget - 4 - (not isinstance(subject, Pronoun)) - 2 * bool(negation), timeless=True
+        )
         return clause
 
     def opinion(self, budget: int, verdict: int) -> Clause:

@@ -1,0 +1,386 @@
+"""Every model × every promise, in one table; sizes are distinct primes, so a swapped axis fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental import _config as symbolic
+
+from regard.checkpoint import read_tensors, write_tensors
+from regard.interface import BOS, EOS, PAD, Batch, Generates, Learns
+from regard.layers.attention import KERNELS, SCORES, watch
+from regard.look import attention_weights
+from regard.models import MODELS, rnnsearch, seq2seq, transformer
+from regard.models.design import Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.train.loop import load_weights, weights
+
+SOURCE_VOCAB, TARGET_VOCAB = 11, 13
+SOURCE_LENGTHS, TARGET_LENGTHS = (7, 4, 2), (3, 5, 4)  # <eos> included, <bos> not
+WIDTH = 2
+APART = Vocabulary(SOURCE_VOCAB, TARGET_VOCAB)
+JOINT = Vocabulary(TARGET_VOCAB, TARGET_VOCAB, joint=True)
+
+Case = tuple[str, Any, Vocabulary]
+
+
+def table() -> dict[str, Case]:
+    cases: dict[str, Case] = {}
+    small: dict[str, Any] = {"embedding": 5, "hidden": 7, "dropout": 0.0}
+    for context, cell in product(("first", "every", "mean"), ("lstm", "gru", "tanh")):
+        config = seq2seq.Config(**small, context=context, cell=cell)
+        cases[f"seq2seq {context} {cell}"] = ("seq2seq", config, APART)
+    cases["seq2seq forwards"] = ("seq2seq", seq2seq.Config(**small, layers=1, reverse=False), APART)
+    for score in (*SCORES, *KERNELS):
+        cases[f"rnnsearch {score}"] = ("rnnsearch", rnnsearch.Config(**small, score=score), APART)
+        several = {**small, "hidden": 15, "heads": 3}
+        cases[f"rnnsearch {score} 3 heads"] = ("rnnsearch", rnnsearch.Config(**several, score=score), APART)
+    for score in ("bilinear", "additive", "mlp"):
+        config = rnnsearch.Config(**small, score=score, project=True)
+        cases[f"rnnsearch {score} project"] = ("rnnsearch", config, APART)
+    for cell in ("lstm", "gru-after", "tanh"):
+        cases[f"rnnsearch {cell}"] = ("rnnsearch", rnnsearch.Config(**small, cell=cell), APART)
+    for cell in ("gru", "lstm"):
+        cases[f"rnnsearch 2 layers {cell}"] = ("rnnsearch", rnnsearch.Config(**small, layers=2, cell=cell), APART)
+    stack: dict[str, Any] = {"dim": 15, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19, "dropout": 0.0}
+    options = product(("pre", "post"), ("layer", "batch"), ("sinusoidal", "learned"))
+    for number, (norm, normalisation, positions) in enumerate(options):
+        tie = number in (0, 3, 5, 6)  # so that any three options meet in every combination
+        config = transformer.Config(**stack, norm=norm, normalisation=normalisation, positions=positions, tie=tie)
+        tied = "tied" if tie else "untied"
+        cases[f"transformer {norm} {normalisation} {positions} {tied}"] = ("transformer", config, APART)
+    for tie in (True, False):
+        cases[f"transformer joint tie={tie}"] = ("transformer", transformer.Config(**stack, tie=tie), JOINT)
+    return cases
+
+
+CASES = table()
+ATTENDING = [name for name in CASES if not name.startswith("seq2seq")]
+every = pytest.mark.parametrize("name", CASES)
+attending = pytest.mark.parametrize("name", ATTENDING)
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def build(name: str, *, seed: int = 1) -> EncoderDecoder:
+    model, config, vocabulary = CASES[name]
+    torch.manual_seed(seed)
+    built = MODELS[model].build(config, vocabulary)
+    assert isinstance(built, EncoderDecoder)
+    return built
+
+
+@torch.no_grad()
+def lively(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> EncoderDecoder:
+    """In evaluation mode, no parameter at a value such as 0 or 1 that could hide what it does."""
+    model = build(name, seed=seed).to(dtype)
+    for tensor in weights(model).values():
+        tensor.add_(0.1 * torch.rand_like(tensor))
+    for path, parameter in model.named_parameters():
+        if name.startswith(("rnnsearch boxcar", "rnnsearch epanechnikov")) and ".attention." in path:
+            parameter.mul_(0.5)  # so that kernels of finite reach have something within it
+    return model.eval()
+
+
+def batch_of(name: str, *, seed: int = 2) -> Batch:
+    """(3, 7) source and (3, 6) target tokens, of different lengths."""
+    vocabulary = CASES[name][2]
+    random = torch.Generator().manual_seed(seed)
+    source = torch.randint(4, vocabulary.source, (3, 7), generator=random)
+    target = torch.randint(4, vocabulary.target, (3, 6), generator=random)
+    target[:, 0] = BOS
+    for row in range(3):
+        source[row, SOURCE_LENGTHS[row] - 1 :] = EOS
+        source[row, SOURCE_LENGTHS[row] :] = PAD
+        target[row, TARGET_LENGTHS[row] :] = EOS
+        target[row, TARGET_LENGTHS[row] + 1 :] = PAD
+    return Batch(source, target)
+
+
+def target_of(batch: Batch) -> Tensor:
+    assert batch.target is not None
+    return batch.target
+
+
+def close(left: Tensor, right: Tensor, tolerance: float = 1e-10) -> bool:
+    return left.shape == right.shape and bool((left - right).abs().max() < tolerance)
+
+
+# Learns
+
+
+@every
+def test_it_learns_and_generates(name: str) -> None:
+    model = build(name)
+    assert isinstance(model, Learns)
+    assert isinstance(model, Generates)
+
+
+@every
+def test_nll_is_the_sum_of_minus_log_p(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    loss, expected = model.loss(batch), 0.0
+    log_probs = model.logits(batch).log_softmax(-1)  # (batch, target, vocab)
+    for row, length in enumerate(TARGET_LENGTHS):
+        for step in range(length):
+            expected -= float(log_probs[row, step, target_of(batch)[row, step + 1]])
+    assert loss.tokens == sum(TARGET_LENGTHS)
+    assert float(loss.nll) == pytest.approx(expected, rel=1e-6)
+    assert float(loss.objective) == pytest.approx(expected, rel=1e-6)  # no smoothing outside training
+
+
+def flat(name: str, path: str) -> bool:
+    """Parameters that cannot matter: a constant added to all of a query's scores, and anything inside a boxcar."""
+    if name.startswith("rnnsearch boxcar"):
+        return path.startswith(("decoder.attention.query", "decoder.attention.key"))
+    return path.endswith(("attention.key.bias", "score.out.bias"))
+
+
+@every
+@torch.enable_grad()
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    model = lively(name).train()
+    loss = model.loss(batch_of(name))
+    assert loss.objective.isfinite()
+    loss.objective.backward()
+    for path, parameter in model.named_parameters():
+        if not flat(name, path):
+            assert parameter.grad is not None, path
+            assert parameter.grad.isfinite().all(), path
+            assert parameter.grad.abs().max() > 0, path
+
+
+@every
+@torch.enable_grad()
+def test_a_step_downhill_lowers_the_loss(name: str) -> None:
+    model, batch = lively(name).train(), batch_of(name)
+    before = model.loss(batch).objective
+    before.backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    torch.optim.SGD(model.parameters(), lr=float(1e-3 / norm)).step()
+    # to first order the loss falls by length of step × length of gradient
+    assert model.loss(batch).objective < before - 0.5e-3 * norm
+
+
+# Generates
+
+
+@every
+def test_stepwise_equals_teacher_forced(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    forced = model.logits(batch)  # (batch, target, vocab)
+    state = model.start(batch)
+    for step in range(5):
+        logits, state = model.step(target_of(batch)[:, step], state)
+        assert close(logits, forced[:, step])
+
+
+@every
+def test_no_logit_knows_the_future(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    target = target_of(batch).clone()
+    target[target == PAD] = EOS
+    before = model.logits(Batch(batch.source, target))
+    for place in range(1, 5):
+        changed = target.clone()
+        changed[:, place] = 4 + (changed[:, place] - 3) % (TARGET_VOCAB - 4)
+        assert (changed[:, place] != target[:, place]).all()
+        after = model.logits(Batch(batch.source, changed))
+        assert close(after[:, :place], before[:, :place])
+        assert ((after[:, place:] - before[:, place:]).abs().amax((1, 2)) > 1e-9).all()
+
+
+@every
+def test_the_source_is_read(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    source = batch.source.clone()
+    source[:, 0] = 4 + (source[:, 0] - 3) % (SOURCE_VOCAB - 4)
+    change = model.logits(Batch(source, batch.target)) - model.logits(batch)
+    assert (change.abs().amax((1, 2)) > 1e-9).all()
+
+
+def alone(batch: Batch, row: int) -> Batch:
+    """One example without its padding."""
+    target = target_of(batch)[row : row + 1, : TARGET_LENGTHS[row] + 1]
+    return Batch(batch.source[row : row + 1, : SOURCE_LENGTHS[row]], target)
+
+
+def padded(batch: Batch, *, source: int, target: int, rows: int) -> Batch:
+    """With so much more padding on either side, and the first example so many more times."""
+    longer_source = torch.nn.functional.pad(batch.source, (0, source), value=PAD)
+    longer_target = torch.nn.functional.pad(target_of(batch), (0, target), value=PAD)
+    again = torch.tensor([*range(batch.size), *[0] * rows])
+    return Batch(longer_source[again], longer_target[again])
+
+
+@every
+def test_batch_mates_and_padding_change_nothing(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    together = model.logits(batch)
+    for row, length in enumerate(TARGET_LENGTHS):
+        assert close(model.logits(alone(batch, row))[0], together[row, :length])
+    for more in ({"source": 3, "target": 0, "rows": 0}, {"source": 0, "target": 2, "rows": 0}):
+        assert close(model.logits(padded(batch, **more))[:, :5], together)
+    assert close(model.logits(padded(batch, source=1, target=1, rows=2))[:3, :5], together)
+    for more in ({"source": 3, "target": 2, "rows": 0}, {"source": 0, "target": 0, "rows": 2}):
+        logits, _ = model.step(torch.full((3 + more["rows"],), BOS), model.start(padded(batch, **more)))
+        assert close(logits[:3], together[:, 0])
+
+
+@every
+def test_batch_mates_change_little_in_float32(name: str) -> None:
+    model, batch = lively(name, dtype=torch.float32), batch_of(name)
+    together = model.logits(batch).log_softmax(-1)
+    for row, length in enumerate(TARGET_LENGTHS):
+        separate = model.logits(alone(batch, row)).log_softmax(-1)[0]
+        assert torch.allclose(separate, together[row, :length], atol=1e-4, rtol=1e-5)
+
+
+@every
+def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) -> None:
+    """Whatever was done to a state, a step gives the teacher-forced logits of the row's own prefix."""
+    model, batch = lively(name), batch_of(name)
+    examples = [0, 1, 2]
+    prefixes: list[list[int]] = [[]] * 6
+
+    def expected() -> Tensor:
+        """Each row's prefix read in one go."""
+        target = torch.tensor([[*prefix, EOS] for prefix in prefixes])
+        source = batch.source[torch.tensor(examples).repeat_interleave(WIDTH)]
+        return model.logits(Batch(source, target))[:, -1]
+
+    def stepped(tokens: list[int]) -> None:
+        nonlocal state, prefixes
+        prefixes = [[*prefix, token] for prefix, token in zip(prefixes, tokens, strict=True)]
+        logits, state = model.step(torch.tensor(tokens), state)
+        assert close(logits, expected())
+
+    state = model.start(batch).widen(WIDTH, torch.arange(3))
+    stepped([BOS] * 6)
+    stepped([4, 5, 6, 7, 8, 9])
+    parents = [1, 0, 2, 2, 5, 4]  # swapped, copied, swapped
+    state = state.pick(torch.tensor(parents))
+    prefixes = [prefixes[parent] for parent in parents]
+    stepped([10, 11, 12, 4, 5, 6])
+    examples = [0, 2]
+    state = state.keep(torch.tensor(examples))
+    prefixes = prefixes[:2] + prefixes[4:]
+    assert state.width == WIDTH
+    stepped([7, 8, 9, 10])
+
+
+@every
+def test_picking_leaves_the_first_state_as_it_was(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    _, state = model.step(torch.full((3,), BOS), model.start(batch))
+    copy = state.pick(torch.arange(3))
+    model.step(torch.tensor([4, 5, 6]), copy)
+    logits, _ = model.step(target_of(batch)[:, 1], state)
+    assert close(logits, model.logits(batch)[:, 1])
+
+
+# attends
+
+
+def test_who_attends() -> None:
+    assert [name for name in CASES if build(name).decoder.looks_back()] == ATTENDING
+
+
+@attending
+def test_watching_changes_no_bit(name: str) -> None:
+    for dtype in (torch.float64, torch.float32):
+        model, batch = lively(name, dtype=dtype), batch_of(name)
+        plain = model.logits(batch)
+        stepped, _ = model.step(torch.full((3,), BOS), model.start(batch))
+        with watch(model) as seen:
+            assert torch.equal(model.logits(batch), plain)
+            assert torch.equal(model.step(torch.full((3,), BOS), model.start(batch))[0], stepped)
+        assert all(seen[path] for path in seen.paths())
+
+
+@attending
+def test_weights_are_distributions_over_real_tokens(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    seen = attention_weights(model, batch)  # (batch, layers, heads, target, source)
+    _, config, _ = CASES[name]
+    layers = config.layers if isinstance(config, transformer.Config) else 1
+    assert seen.shape == (3, layers, config.heads, 5, 7)
+    sums = seen.sum(-1)
+    nothing = sums == 0
+    if name.startswith(("rnnsearch boxcar", "rnnsearch epanechnikov")):
+        assert not nothing.all()  # a query with no key in reach looks at nothing, but some have one
+    else:
+        assert not nothing.any()
+    assert close(sums[~nothing], torch.ones_like(sums[~nothing]))
+    assert (seen >= 0).all()
+    padding = ~batch.source_mask[:, None, None, None].expand_as(seen)
+    assert (seen[padding] == 0).all()
+    with watch(model) as stepping:
+        model.step(torch.full((3,), BOS), model.start(batch))
+    first = stepping[stepping.names[model.decoder.looks_back()[0]]][0]
+    assert close(first[:, :, 0], seen[:, 0, :, 0])
+
+
+# Device, saving, building
+
+
+@contextmanager
+def all_nonzero() -> Iterator[None]:
+    """On the meta device there are no values to find the padding by: all tokens count as real."""
+    was = symbolic.meta_nonzero_assume_all_nonzero
+    symbolic.meta_nonzero_assume_all_nonzero = True
+    try:
+        yield
+    finally:
+        symbolic.meta_nonzero_assume_all_nonzero = was
+
+
+@every
+def test_everything_follows_its_module_to_another_device(name: str) -> None:
+    model, batch = build(name).to("meta"), batch_of(name).to("meta")
+    with all_nonzero():
+        loss = model.loss(batch)
+    assert loss.objective.is_meta
+    state = model.start(batch).widen(WIDTH, torch.arange(3, device="meta"))
+    tokens = torch.full((3 * WIDTH,), BOS, device="meta")
+    for _ in range(2):
+        logits, state = model.step(tokens, state)
+        assert logits.is_meta
+        assert logits.shape == (3 * WIDTH, TARGET_VOCAB)
+
+
+@every
+def test_saved_and_loaded_is_the_same(name: str, tmp_path: Any) -> None:
+    model, batch = lively(name), batch_of(name)
+    write_tensors(tmp_path / "weights", weights(model))
+    other = lively(name, seed=5)
+    assert not torch.equal(other.logits(batch), model.logits(batch))
+    load_weights(other, read_tensors(tmp_path / "weights")[0])
+    assert torch.equal(other.logits(batch), model.logits(batch))
+
+
+@every
+def test_a_seed_decides_every_weight(name: str) -> None:
+    one, same, other = (weights(build(name, seed=seed)) for seed in (1, 1, 2))
+    assert one.keys() == same.keys() == other.keys()
+    assert all(torch.equal(one[path], same[path]) for path in one)
+    assert any(not torch.equal(one[path], other[path]) for path in one)
+
+
+def test_tied_matrices_are_one() -> None:
+    counts = {}
+    for name in ("transformer joint tie=True", "transformer joint tie=False", "transformer pre layer sinusoidal tied"):
+        own = weights(build(name))
+        counts[name] = sum(tensor.shape == (TARGET_VOCAB, 15) for tensor in own.values())
+    assert list(counts.values()) == [1, 3, 1]  # the third's source vocabulary has another size
