@@ -49,9 +49,6 @@ def main() -> None:
     """Run a command; what a person can mend is told in one sentence, with exit code 1."""
     try:
         app()
-    except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         err.print("Interrupted.")
         sys.exit(130)
@@ -312,8 +309,12 @@ def written_to(path: Path | None) -> Iterator[Any]:
         stream = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
 
         def write(line: str) -> None:
-            stream.write(line + "\n")
-            stream.flush()
+            try:
+                stream.write(line + "\n")
+                stream.flush()
+            except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(0)
 
         yield write
         return

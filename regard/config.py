@@ -25,13 +25,17 @@ T = TypeVar("T")
 
 
 def help_texts(config: type) -> dict[str, str]:
-    """Each field's trailing comment."""
+    """Each field's trailing comment; a field on several lines has it on one of them."""
     source = textwrap.dedent(inspect.getsource(config))
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
     return {
-        line.target.id: comments.get(line.end_lineno or line.lineno, "")
+        line.target.id: " ".join(
+            comments[number]
+            for number in range(line.lineno, (line.end_lineno or line.lineno) + 1)
+            if number in comments
+        )
         for line in body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
@@ -40,8 +44,9 @@ def help_texts(config: type) -> dict[str, str]:
 def unknown(name: str, allowed: Iterable[str], what: str) -> UserError:
     """The error for a name that is not one of a few, with the nearest one as the remedy."""
     names = list(allowed)
-    near = difflib.get_close_matches(name, names, n=1)
-    remedy = f"did you mean {near[0]!r}? " if near else ""
+    last_parts = {each.rpartition(".")[2]: each for each in names}  # a section they share makes no two keys alike
+    near = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1)
+    remedy = f"did you mean {last_parts[near[0]]!r}? " if near else ""
     return UserError(f"{what} {name!r} does not exist: {remedy}allowed are {', '.join(names)}.")
 
 
@@ -110,12 +115,12 @@ def override(table: dict[str, Any], assignment: str) -> None:
 
 
 def to_toml(value: Any) -> str:
-    """One TOML value; TOML's basic strings, numbers, booleans and arrays are JSON's."""
+    """One TOML value; TOML's basic strings, numbers, booleans and arrays are JSON's, save that U+007F is escaped."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def write_table(name: str, config: Any, *, first: Mapping[str, Any] | None = None) -> str:

@@ -52,6 +52,8 @@ class Decoding:
             "min_length": (self.min_length >= 0, "at least 0"),
             "max_length": (self.max_length >= 0, "at least 0"),
             "no_repeat": (self.no_repeat >= 0, "at least 0"),
+            "seed": (0 <= self.seed < 1 << 63, "at least 0 and below 2⁶³"),
+            "longest_source": (self.longest_source >= 1, "at least 1"),
         }
         for name, (holds, allowed) in checks.items():
             if not holds:
@@ -199,6 +201,7 @@ def generate(
     tokens = torch.full((batch.size * width,), BOS, device=device)
     written = tokens.new_empty(batch.size * width, 0)
     alive = torch.ones(batch.size, width, dtype=torch.bool, device=device)
+    to_come = alive.sum(1, keepdim=True)  # (batch, 1) hypotheses that have not ended
     totals: Tensor | None = None
     step = 0
     while len(examples):
@@ -214,7 +217,7 @@ def generate(
             state, written = state.pick(parents), written.index_select(0, parents)
             # a finished hypothesis gives up its place, so the beam narrows until all have ended
             ranks = torch.arange(width, device=device)
-            alive = (ranks < alive.sum(1, keepdim=True)) & (totals > IMPOSSIBLE)
+            alive = (ranks < to_come) & (totals > IMPOSSIBLE)
         written = torch.cat([written, tokens[:, None]], 1)
         step += 1
         stopped = tokens.view_as(alive) == EOS
@@ -224,14 +227,14 @@ def generate(
             ids = written[place * width + rank].tolist()
             hypothesis = Hypothesis(tuple(ids[:-1] if finished else ids), float(totals[place, rank]), finished)
             found[int(examples[place])].append(hypothesis)
-        alive = alive & ~ended
+        alive, to_come = alive & ~ended, to_come - ended.sum(1, keepdim=True)
         if choose is beam:
             totals = totals.masked_fill(~alive, IMPOSSIBLE)
         left = alive.any(1).nonzero()[:, 0]
         if len(left) <= 0.75 * len(examples):  # leaving costs a copy of the state, so examples leave together
             rows = rows_of(left, width)
             state, tokens, written = state.keep(left), tokens[rows], written[rows]
-            examples, alive, totals = examples[left], alive[left], totals[left]
+            examples, alive, totals, to_come = examples[left], alive[left], totals[left], to_come[left]
     for hypotheses in found:
         hypotheses.sort(key=lambda hypothesis: -hypothesis.score(how.length_penalty))
     return found

@@ -109,8 +109,8 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
     if task != "translation":
         raise unknown(str(task), ["translation"], "The task")
     seed = table.get("seed", 1)
-    if type(seed) is not int or seed < 0:
-        raise UserError(f"seed = {seed!r} must be a whole number, 0 or more.")
+    if type(seed) is not int or not 0 <= seed < 1 << 63:
+        raise UserError(f"seed = {seed!r} must be a whole number, at least 0 and below 2⁶³.")
     data_name, data = _tagged(table, "data", SOURCES)
     model_name, model = _tagged(table, "model", MODELS)
     design = MODELS[model_name]

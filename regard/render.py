@@ -61,7 +61,12 @@ def _fit(word: str, size: int) -> str:
 
 def _upright(words: tuple[str, ...]) -> list[str]:
     tall = max(map(len, words))
-    return [" ".join(word.rjust(tall)[line] + " " for word in words) for line in range(tall)]
+    return [" ".join(_fit(word.rjust(tall)[line], 2) for word in words) for line in range(tall)]
+
+
+def _label(text: str) -> str:
+    """As XML can hold it: no control characters."""
+    return escape("".join(character if character.isprintable() else "\ufffd" for character in text))
 
 
 def svg(seen: Look) -> str:
@@ -78,18 +83,18 @@ def svg(seen: Look) -> str:
     ]
     for column, word in enumerate(seen.source):
         x = left + column * size + size // 2
-        parts.append(f'<text transform="translate({x},{top - 8}) rotate(-40)" fill="#222">{escape(word)}</text>')
+        parts.append(f'<text transform="translate({x},{top - 8}) rotate(-40)" fill="#222">{_label(word)}</text>')
     for row, (word, weights) in enumerate(zip(seen.target, seen.weights, strict=True)):
         y = top + row * size
         middle = y + size // 2 + font // 3
-        parts.append(f'<text x="{left - 8}" y="{middle}" text-anchor="end" fill="#222">{escape(word)}</text>')
+        parts.append(f'<text x="{left - 8}" y="{middle}" text-anchor="end" fill="#222">{_label(word)}</text>')
         for column, weight in enumerate(weights):
             fill = "#{:02x}{:02x}{:02x}".format(*colour(float(weight)))
             label = f"{word} looks at {seen.source[column]}: {float(weight):.2f}"
             parts.append(
                 f'<rect x="{left + column * size}" y="{y}" width="{size - 2}" height="{size - 2}" rx="3" fill="{fill}">'
-                f"<title>{escape(label)}</title></rect>"
+                f"<title>{_label(label)}</title></rect>"
             )
     caption = f"{seen.kind}; dark is much"
-    parts.append(f'<text x="{left}" y="{high - 16}" fill="#666" font-size="12">{escape(caption)}</text></svg>')
+    parts.append(f'<text x="{left}" y="{high - 16}" fill="#666" font-size="12">{_label(caption)}</text></svg>')
     return "\n".join(parts) + "\n"

@@ -51,7 +51,7 @@ def load(path: str | Path, *, device: str = "cpu") -> Run:
     folder = Folder(path).must_exist()
     recipe, _ = read_recipe(folder.config)
     try:
-        tokenizers = Tokenizers.from_json(folder.tokenizer.read_text(encoding="utf-8"))
+        tokenizers = Tokenizers.from_json(folder.tokenizer.read_bytes())
     except FileNotFoundError:
         raise UserError(f"{folder.tokenizer} is missing: the run was not finished, or a file was lost.") from None
     if not folder.best.exists():

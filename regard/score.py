@@ -39,9 +39,9 @@ def diagonal_links(source_words: int, target_words: int) -> Links:
 
 
 def alignment_error(found: Iterable[Links], gold: Iterable[Links]) -> float:
-    """1 − 2|A∩S| / (|A| + |S|) over all sentences (Och & Ney 2003, with all gold links sure)."""
+    """1 − 2|A∩S| / (|A| + |S|) over all sentences (Och & Ney 2003, with all gold links sure); 0 if there are none."""
     common = total = 0
     for links, truth in zip(found, gold, strict=True):
         common += len(links & truth)
         total += len(links) + len(truth)
-    return 1 - 2 * common / total
+    return 1 - 2 * common / total if total else 0.0

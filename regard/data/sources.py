@@ -6,10 +6,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol
 
+from regard.data import world
 from regard.data.text import content_hash, read_pairs
 from regard.interface import UserError
 
@@ -35,15 +37,18 @@ class World:
     test: int = 500  # test pairs
 
     def pairs(self, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
-        from regard.data import world
-
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
-        for pair in islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), count):
-            yield " ".join(pair.source), " ".join(pair.target)
+        return iter(_said(split, self.grammar_seed, self.longest, count))
 
     def fingerprint(self, folder: Path) -> str:
         some = str([*islice(self.pairs("train", folder), 1000), *islice(self.pairs("valid", folder), 100)])
         return hashlib.sha256(some.encode()).hexdigest()
+
+
+@lru_cache(maxsize=3)  # a session goes over its text several times, and writing it anew costs more than keeping it
+def _said(split: Split, seed: int, longest: int, count: int) -> list[tuple[str, str]]:
+    pairs = islice(world.pairs(split, seed=seed, longest=longest), count)
+    return [(" ".join(pair.source), " ".join(pair.target)) for pair in pairs]
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Tokenizers(NamedTuple):
         return json.dumps(saved, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Tokenizers:
+    def from_json(cls, text: str | bytes) -> Tokenizers:
         try:
             saved = json.loads(text)
             source = Tokenizer.from_json(saved["source"])

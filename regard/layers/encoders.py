@@ -20,16 +20,19 @@ class Encoded(NamedTuple):
 
 
 class Embedding(nn.Module):
-    """A table of vectors of about unit length, times `scale`; tied to a head it serves both ends."""
+    """A table of vectors of about unit length, read as √dim times that, so that a component is about 1.
 
-    def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0, scale: float = 1.0) -> None:
+    The table itself is of a size that suits an output matrix too, where the two are tied.
+    """
+
+    def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab, dim) * dim**-0.5)
-        self.scale = scale
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * self.scale)
+        scale = self.weight.shape[-1] ** 0.5
+        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * scale)
         return embedded  # (…, dim)
 
 

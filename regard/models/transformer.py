@@ -89,7 +89,7 @@ class TransformerDecoder(nn.Module):
 
 def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
     def embedding(vocab: int) -> Embedding:
-        return Embedding(vocab=vocab, dim=config.dim, scale=config.dim**0.5)
+        return Embedding(vocab=vocab, dim=config.dim)
 
     def positions() -> nn.Module:
         return position(config.positions, dim=config.dim, longest=config.longest)

@@ -127,11 +127,13 @@ class Training:
     # --- budget ---
 
     def done(self, batches: Batches) -> float:
-        """The share of the budget that is used."""
+        """The share of the budget that is used; all of it where patience has run out."""
         config = self.config
+        if config.patience and self.stale >= config.patience:
+            return 1.0
         epochs = self.epoch + self.index / max(1, batches.count(self.epoch))
         used = ((self.step, config.steps), (epochs, config.epochs), (self.seconds / 60, config.minutes))
-        return max(amount / limit for amount, limit in used if limit)
+        return min(1.0, max(amount / limit for amount, limit in used if limit))
 
     def better(self, metrics: dict[str, float]) -> bool:
         value = metrics[self.config.metric]
@@ -164,6 +166,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
         if own[name].shape != tensor.shape:
             here, there = tuple(own[name].shape), tuple(tensor.shape)
             raise UserError(f"The weights do not fit the model: {name} is {there}, expected {here}.")
+    for name, tensor in tensors.items():
         own[name].copy_(tensor)
 
 

@@ -104,7 +104,7 @@ class Session:
 
     def _tokenizers(self) -> Tokenizers:
         if self.folder.tokenizer.exists():
-            return Tokenizers.from_json(self.folder.tokenizer.read_text(encoding="utf-8"))
+            return Tokenizers.from_json(self.folder.tokenizer.read_bytes())
         recipe = self.recipe
         tokenizers = Tokenizers.train(
             lambda: recipe.data.pairs("train", recipe.folder), **dataclasses.asdict(recipe.tokens)

@@ -259,19 +259,14 @@ class Clauses(Things):
         if first:
             self.first_object = clause.object
         clause.recipient = self.receiver(subject)
-        left = (
-            budget
-            - 5
-            - (not isinstance(subject, Pronoun))
-            - (not isinstance(clause.recipient, Pronoun | Person))
-        )
+        left = budget - 5 - (not isinstance(subject, Pronoun)) - (not isinstance(clause.recipient, Pronoun | Person))
         self.spend(clause, left - (clause.tense not in ("present", "past")))
         return clause
 
     def receiver(self, giver: Thing) -> Thing:
         r = self.random()
         if r < 0.45:
-            return self.other_than(giver, SOMEBODY)
+            return self.other_than(giver, SOMEBODY + ("they",))  # leur has no gender to know
         return self.somebody() if r < 0.62 else self.phrase(self.pick(self.people))
 
     def wanting(self, budget: int, tense: Tense | None) -> Clause:
@@ -361,9 +356,7 @@ class Clauses(Things):
         """The boy who reads / the book that the boy reads / the village where the boy lives."""
         noun, tables = phrase.noun, self.tables
         tense: Tense = (
-            self.pick(("past", "past", "pluperfect"))
-            if self.frame == "past"
-            else self.pick(("present", "past"))
+            self.pick(("past", "past", "pluperfect")) if self.frame == "past" else self.pick(("present", "past"))
         )
         if self.frame not in ("past", "present"):
             tense = "present"

@@ -38,9 +38,7 @@ def plural(word: str) -> str:
 def agreements(masculine: str, feminine: str = "") -> tuple[str, str, str, str]:
     """Masculine, feminine, masculine plural, feminine plural."""
     feminine = feminine or (masculine if masculine.endswith("e") else masculine + "e")
-    masculines = (
-        masculine[:-2] + "aux" if masculine.endswith("al") and masculine != "final" else plural(masculine)
-    )
+    masculines = masculine[:-2] + "aux" if masculine.endswith("al") and masculine != "final" else plural(masculine)
     return masculine, feminine, masculines, plural(feminine)
 
 

@@ -91,9 +91,7 @@ class Grammar(Clauses):
         self.joints.add(word)
         if word in ASIDES:
             return self.aside(word, min(cut, 12), budget, verdict)
-        first, second = (
-            (verdict, verdict) if self.chance(0.4) else (verdict, 0) if self.chance(0.4) else (0, verdict)
-        )
+        first, second = (verdict, verdict) if self.chance(0.4) else (verdict, 0) if self.chance(0.4) else (0, verdict)
         return Joined(self.part(cut, first), word, self.part(budget - cut - 1, second))
 
     def aside(self, word: str, short: int, budget: int, verdict: int) -> Joined:
@@ -114,9 +112,7 @@ class Grammar(Clauses):
         if r < 0.5:
             return Joined(self.part(first, -verdict), "but", self.part(second, verdict))
         if r < 0.75:
-            return Joined(
-                self.clause(min(first, 14), -verdict), "although", self.part(second, verdict), fronted=True
-            )
+            return Joined(self.clause(min(first, 14), -verdict), "although", self.part(second, verdict), fronted=True)
         return Joined(self.part(first, verdict), "although", self.clause(min(second, 14), -verdict))
 
     def condition(self, budget: int) -> Joined:
@@ -261,9 +257,7 @@ class Grammar(Clauses):
         clause.object = self.phrase(noun, definite=True)
         if first:
             self.first_object = clause.object
-        self.spend(
-            clause, budget - 4 - (not isinstance(subject, Pronoun)) - 2 * bool(negation), timeless=True
-        )
+        self.spend(clause, budget - 4 - (not isinstance(subject, Pronoun)) - 2 * bool(negation), timeless=True)
         return clause
 
     def opinion(self, budget: int, verdict: int) -> Clause:

@@ -130,8 +130,9 @@ class Phrases(ABC):
         determiner = phrase.determiner
         det = -1
         if phrase.owner is not None:
-            owned_by, _, _ = self.thing(phrase.owner)
-            owner = [("de", self.say("'s", "PART")), *owned_by]
+            owned_by, person, _ = self.thing(phrase.owner)
+            mark = "'" if person == 5 and self.english[-1].endswith("s") else "'s"
+            owner = [("de", self.say(mark, "PART")), *owned_by]
         elif determiner:
             det = self.say(*self.determiner_word(phrase))
             if determiner == "all":
@@ -161,9 +162,7 @@ class Phrases(ABC):
             else:
                 follower = (phrase.topic or phrase.noun).lemma
             sounds = (
-                follower[0].lower() in "aeiou"
-                and follower[:3].lower() not in AN_EXCEPTIONS
-                or follower[:4] == "hone"
+                follower[0].lower() in "aeiou" and follower[:3].lower() not in AN_EXCEPTIONS or follower[:4] == "hone"
             )
             return ("an" if sounds else "a"), "DET"
         if word == "this" and phrase.plural:
@@ -174,9 +173,7 @@ class Phrases(ABC):
             return word, "NUM"
         return word, "ADJ" if word in ("many", "several") else "DET"
 
-    def determiner(
-        self, phrase: Phrase, link: int, follower: str, before: bool, negated: bool
-    ) -> list[Token]:
+    def determiner(self, phrase: Phrase, link: int, follower: str, before: bool, negated: bool) -> list[Token]:
         word, plural, feminine = phrase.determiner, phrase.plural, phrase.noun.feminine
         if word == "the" or phrase.owner is not None or (not word and phrase.noun.kind == "topic"):
             return [("LES" if plural else "LA" if feminine else "LE", link)]
@@ -249,9 +246,7 @@ class Phrases(ABC):
     def time(self, time: Time) -> list[Token]:
         kind, parts, calendar = time.kind, time.parts, self.lexicon.calendar
         if kind == "word":
-            word = next(
-                calendar[t][parts[0]] for t in ("past", "present", "future") if parts[0] in calendar[t]
-            )
+            word = next(calendar[t][parts[0]] for t in ("past", "present", "future") if parts[0] in calendar[t])
             return [(word, self.say(parts[0], "ADV" if parts[0] in ("now", "soon") else "NOUN"))]
         if kind in ("last", "next", "every"):
             how = self.say(kind, "DET" if kind == "every" else "ADJ")

@@ -58,15 +58,11 @@ class Tables:
             for noun in fits:
                 self.adjectives.setdefault((noun, adjective.verdict), []).append(adjective)
         self.by_verdict = {
-            verdict: [
-                a for a in lexicon.adjectives if a.verdict == verdict and self.nouns[a] and a.predicative
-            ]
+            verdict: [a for a in lexicon.adjectives if a.verdict == verdict and self.nouns[a] and a.predicative]
             for verdict in (-1, 0, 1)
         }
         self.objects: dict[Verb, list[Noun]] = {
-            v: [n for n in v.objects if allowed(v.lemma, n.lemma)]
-            for entries in verbs.values()
-            for v in entries
+            v: [n for n in v.objects if allowed(v.lemma, n.lemma)] for entries in verbs.values() for v in entries
         }
         verbs["transitive"] = [v for v in verbs["transitive"] if self.objects[v]]
         verbs["passive"] = [v for v in verbs["transitive"] if not (v.preposition or v.particle)]
@@ -93,9 +89,7 @@ class Tables:
         verbs["transitive"] += 2 * signed
         everything = [v for entries in verbs.values() for v in entries]
         self.human_verbs = frozenset(v for v in everything if any(n.lemma == "doctor" for n in v.subjects))
-        self.agent_verbs = frozenset(
-            v for v in everything if any(n.lemma == "government" for n in v.subjects)
-        )
+        self.agent_verbs = frozenset(v for v in everything if any(n.lemma == "government" for n in v.subjects))
         self.doable = {
             human: [
                 v

@@ -155,9 +155,7 @@ class Things:
             if r < 0.12:
                 return Time("word", ("yesterday",))
             if r < 0.27:
-                return Time(
-                    "ago", (self.pick(NUMBERS), self.pick(("days", "weeks", "months", "years", "hours")))
-                )
+                return Time("ago", (self.pick(NUMBERS), self.pick(("days", "weeks", "months", "years", "hours"))))
             return Time("last", (self.pick(PERIODS),)) if r < 0.42 else self.date(1900, 2020)
         if tense == "future":
             if r < 0.3:
@@ -207,17 +205,11 @@ class Things:
             return 1
         if held or left < 2:
             return 0
-        if (
-            noun.lemma in self.lists["titles"]
-            and phrase.determiner in ("the", "a")
-            and phrase.adjective is None
-        ):
+        if noun.lemma in self.lists["titles"] and phrase.determiner in ("the", "a") and phrase.adjective is None:
             phrase.tail = Of("of", "de", Country(self.pick(self.countries)))
             return 2
         if noun.kind in OWNED and phrase.determiner == "the" and self.chance(0.6):
-            phrase.owner = (
-                self.somebody() if self.chance(0.4) else self.phrase(self.pick(self.people), definite=True)
-            )
+            phrase.owner = self.somebody() if self.chance(0.4) else self.phrase(self.pick(self.people), definite=True)
             phrase.determiner = ""
             return 2
         return 0

@@ -92,9 +92,7 @@ class Writer(Verbs):
                 after = [(verb.preposition, link), *self.thing(clause.object)[0]]
                 agreement = 0
             else:
-                after, object_person, object_feminine = self.thing(
-                    clause.object, negated=bool(clause.negation)
-                )
+                after, object_person, object_feminine = self.thing(clause.object, negated=bool(clause.negation))
                 agreement = object_feminine + 2 * (object_person > 2)
             self.use_objects(verb, clause.object)
         else:

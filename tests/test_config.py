@@ -1,0 +1,314 @@
+"""Laws of recipes: what is written reads back the same, and whoever misspells is told what they meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config import fields_of, help_texts, override, parse, parse_value, to_toml, write_table
+from regard.data.sources import SOURCES, find
+from regard.demo import RECIPES, demo_recipe
+from regard.interface import UserError
+from regard.models import MODELS
+from regard.recipe import Recipe, Tokens, parse_recipe, read_recipe
+from regard.train.loop import TrainConfig
+
+PARALLEL = {"name": "parallel", "source": "a", "target": "b", "valid_source": "c", "valid_target": "d"}
+
+
+def table(**sections: Any) -> dict[str, Any]:
+    """The least recipe there is, with some sections in other words."""
+    least: dict[str, Any] = {
+        "task": "translation",
+        "data": {"name": "world"},
+        "model": {"name": "rnnsearch"},
+        "train": {"steps": 7},
+    }
+    return {**least, **sections}
+
+
+def reread(recipe: Recipe) -> Recipe:
+    return parse_recipe(tomllib.loads(recipe.to_toml()), folder=recipe.folder)
+
+
+def written(folder: Path, **sections: Any) -> Path:
+    path = folder / "toy.toml"
+    path.write_text(parse_recipe(table(**sections)).to_toml())
+    return path
+
+
+# There and back
+
+PRESETS = [(name, preset) for name, design in MODELS.items() for preset in (None, *design.presets)]
+
+
+@pytest.mark.parametrize("name, preset", PRESETS)
+@pytest.mark.parametrize("data", [{"name": "world"}, PARALLEL])
+def test_a_recipe_reads_back_the_same(name, preset, data):
+    model = {"name": name} if preset is None else {"name": name, "preset": preset}
+    recipe = parse_recipe(table(model=model, data=data))
+    assert recipe.model == (MODELS[name].config() if preset is None else MODELS[name].presets[preset])
+    assert reread(recipe) == recipe
+    assert reread(recipe).differences(recipe) == []
+
+
+@pytest.mark.parametrize("config", [Tokens, TrainConfig, *SOURCES.values(), *(d.config for d in MODELS.values())])
+def test_every_field_explains_itself(config):
+    helps = help_texts(config)
+    assert list(helps) == list(fields_of(config))
+    for name, text in helps.items():
+        assert text, f"{config.__qualname__}.{name} has no trailing comment"
+
+
+def test_a_written_recipe_is_complete_and_commented():
+    recipe = parse_recipe(table())
+    read = tomllib.loads(recipe.to_toml())
+    for section in ("data", "tokens", "model", "train"):
+        config = recipe.__dict__[section]
+        assert [key for key in read[section] if key != "name"] == list(fields_of(type(config)))
+        for text in help_texts(type(config)).values():
+            assert f"# {text}\n" in recipe.to_toml()
+
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(st.characters(codec="utf-8")),
+    st.lists(st.text(st.characters(codec="utf-8"))).map(tuple),
+)
+
+
+@given(value=values)
+def test_every_value_reads_back_the_same(value):
+    read = tomllib.loads(f"value = {to_toml(value)}")["value"]
+    read = tuple(read) if isinstance(read, list) else read
+    assert read == value
+    assert type(read) is type(value)
+
+
+SHIPPED = sorted(Path(str(RECIPES)).glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=[path.stem for path in SHIPPED])
+def test_recipes_that_ship_are_whole(path):
+    recipe, remarks = read_recipe(path)
+    assert remarks == []
+    assert reread(recipe) == recipe
+
+
+def test_a_demo_is_of_the_model_it_is_named_after():
+    names = [path.stem.removeprefix("demo-") for path in SHIPPED if path.stem.startswith("demo-")]
+    assert "rnnsearch" in names
+    assert [demo_recipe(name).model_name for name in names] == names
+
+
+def test_a_demo_of_a_model_that_is_not_there():
+    with pytest.raises(UserError, match="'rnsearch' does not exist: did you mean 'rnnsearch'"):
+        demo_recipe("rnsearch")
+
+
+# What is wrong
+
+
+@dataclass(frozen=True)
+class Every:
+    """One field of each kind."""
+
+    must: int  # has no default
+    yes: bool = True  # a truth
+    share: float = 0.5  # a number
+    name: str = "x"  # a text
+    kind: Literal["one", "other"] = "one"  # a choice
+    several: tuple[str, ...] = ()  # a list
+    long: str = (
+        "so long that a formatter put it on a line of its own, as formatters do with whatever is long enough"  # wrapped
+    )
+
+    def __post_init__(self) -> None:
+        if self.share > 1:
+            raise ValueError(f"share = {self.share} must be at most 1.")
+
+
+@pytest.mark.parametrize(
+    "given_values, sentence",
+    [
+        ({"must": 1, "shar": 1.0}, "The key 'every.shar' does not exist: did you mean 'every.share'?"),
+        ({"must": 1, "zzz": 1.0}, "The key 'every.zzz' does not exist: allowed are every.must, every.yes"),
+        ({}, "The recipe has no every.must: has no default."),
+        ({"must": "1"}, "every.must = '1' must be a whole number."),
+        ({"must": 1.0}, "every.must = 1.0 must be a whole number."),
+        ({"must": True}, "every.must = True must be a whole number."),
+        ({"must": 1, "yes": 1}, "every.yes = 1 must be true or false."),
+        ({"must": 1, "share": "half"}, "every.share = 'half' must be a number."),
+        ({"must": 1, "share": True}, "every.share = True must be a number."),
+        ({"must": 1, "name": 5}, "every.name = 5 must be a text in quotes."),
+        ({"must": 1, "kind": "othr"}, "every.kind = 'othr' does not exist: did you mean 'other'?"),
+        ({"must": 1, "kind": ["one"]}, "every.kind"),
+        ({"must": 1, "several": "one"}, "every.several = 'one' must be a list."),
+        ({"must": 1, "several": ["one", 2]}, "every.several = 2 must be a text in quotes."),
+        ({"must": 1, "share": 2.0}, "In [every]: share = 2.0 must be at most 1."),
+    ],
+)
+def test_wrong_values_are_named_with_the_remedy(given_values, sentence):
+    with pytest.raises(UserError) as refused:
+        parse(Every, given_values, where="every")
+    assert sentence in str(refused.value)
+
+
+def test_right_values():
+    parsed = parse(Every, {"must": 3, "share": 1, "several": ["a", "b"], "kind": "other"}, where="every")
+    assert parsed == Every(must=3, share=1.0, several=("a", "b"), kind="other")
+    assert type(parsed.share) is float
+    assert parse(Every, tomllib.loads(write_table("every", parsed))["every"], where="every") == parsed
+    assert help_texts(Every)["long"] == "wrapped"
+
+
+@pytest.mark.parametrize(
+    "sections, sentence",
+    [
+        ({"modle": {}}, "'modle' does not exist: did you mean 'model'?"),
+        ({"task": "translate"}, "'translate' does not exist: did you mean 'translation'?"),
+        ({"seed": -1}, "seed = -1 must be a whole number"),
+        ({"seed": 1 << 63}, "must be a whole number"),
+        ({"seed": 1.0}, "seed = 1.0 must be a whole number"),
+        ({"seed": True}, "seed = True must be a whole number"),
+        ({"model": {"name": "transformr"}}, "model.name = 'transformr' does not exist: did you mean 'transformer'?"),
+        ({"model": {}}, "The recipe has no model.name: it must be one of seq2seq, rnnsearch, transformer"),
+        ({"model": {"name": "transformer", "preset": "tny"}}, "did you mean 'tiny'?"),
+        ({"model": {"name": "seq2seq", "preset": "tiny"}}, "'tiny' does not exist"),
+        ({"model": {"name": "transformer", "dim": 7}}, "dim = 7 must be a multiple of heads = 4"),
+        ({"model": {"name": "rnnsearch", "heads": 3}}, "hidden = 256 must be a multiple of heads = 3"),
+        ({"model": "rnnsearch"}, "must be a section: write [model]"),
+        ({"data": {"name": "parallel", "source": "a"}}, "The recipe has no data.target"),
+        ({"train": {}}, "training would never end"),
+        ({"tokens": {"kind": "letters"}}, "tokens.kind = 'letters' does not exist"),
+    ],
+)
+def test_a_recipe_that_cannot_be_says_why(sections, sentence):
+    with pytest.raises(UserError) as refused:
+        parse_recipe(table(**sections))
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [(b"task = ", "not valid TOML"), (b"\xff\xfe", "not UTF-8"), (None, "does not exist")],
+)
+def test_a_file_that_is_no_recipe(tmp_path, content, sentence):
+    path = tmp_path / "x.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=sentence):
+        read_recipe(path)
+
+
+# Settings over a recipe
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("4", 4),
+        ("0.1", 0.1),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ('["a", "b"]', ["a", "b"]),
+        ('"4"', "4"),
+        ("lstm", "lstm"),
+        ("a/b c.txt", "a/b c.txt"),
+        ("", ""),
+    ],
+)
+def test_a_value_on_the_command_line(text, value):
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+@given(text=st.text(st.characters(codec="utf-8")))
+def test_any_text_on_the_command_line_is_a_value(text):
+    parse_value(text)
+
+
+def test_settings_go_where_they_say():
+    nested: dict[str, Any] = {"model": {"hidden": 5}}
+    override(nested, "model.hidden=7")
+    override(nested, "train.steps = 11")
+    override(nested, "seed=2")
+    override(nested, "data.source=a=b.txt")
+    assert nested == {
+        "model": {"hidden": 7},
+        "train": {"steps": 11},
+        "seed": 2,
+        "data": {"source": "a=b.txt"},
+    }
+
+
+@pytest.mark.parametrize("setting", ["model.hidden", "=5", "model.=5", ""])
+def test_what_is_no_setting(setting):
+    with pytest.raises(UserError, match="section.key=value"):
+        override({}, setting)
+
+
+def test_a_setting_inside_a_value():
+    with pytest.raises(UserError, match="'seed' is a value, not a section"):
+        override({"seed": 1}, "seed.x=5")
+
+
+def test_settings_over_a_file(tmp_path):
+    path = written(tmp_path)
+    recipe, remarks = read_recipe(path, ["model.hidden=7", "train.steps=11", "seed=5"])
+    before, _ = read_recipe(path)
+    assert remarks == []
+    assert recipe.differences(before) == ["model.hidden", "seed", "train.steps"]
+    assert recipe.folder == tmp_path
+    with pytest.raises(UserError, match=r"'model\.hiden' does not exist: did you mean 'model\.hidden'"):
+        read_recipe(path, ["model.hiden=7"])
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_another_model_goes_back_to_its_preset_and_says_so(tmp_path, order):
+    path = written(tmp_path, model={"name": "rnnsearch", "hidden": 11, "dropout": 0.5})
+    settings = ["model.name=transformer", "model.layers=1"]
+    recipe, (remark,) = read_recipe(path, [settings[place] for place in order])
+    assert recipe.model == dataclasses.replace(MODELS["transformer"].config(), layers=1)
+    assert remark.startswith("model.name=transformer: model.cell, model.dropout, model.embedding,")
+
+
+def test_a_preset_on_the_command_line(tmp_path):
+    path = written(tmp_path, model={"name": "transformer", "dropout": 0.5})
+    recipe, remarks = read_recipe(path, ["model.preset=base", "model.heads=4"])
+    assert recipe.model == dataclasses.replace(MODELS["transformer"].presets["base"], heads=4)
+    assert len(remarks) == 1
+    recipe, _ = read_recipe(path, ["model.name=transformer", "model.preset=big"])
+    assert recipe.model == MODELS["transformer"].presets["big"]
+
+
+# Paths
+
+
+def test_paths_start_at_the_recipe_then_at_regard_data(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        (folder / "both").write_text("")
+    (there / "one").write_text("")
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    assert find("both", here) == here / "both"
+    with pytest.raises(UserError) as refused:
+        find("one", here)
+    assert str(here / "one") in str(refused.value) and "REGARD_DATA" in str(refused.value)
+    monkeypatch.setenv("REGARD_DATA", str(there))
+    assert find("both", here) == here / "both"
+    assert find("one", here) == there / "one"
+    assert find(str(there / "both"), here) == there / "both"
+    with pytest.raises(UserError) as refused:
+        find("none", here)
+    assert str(here / "none") in str(refused.value) and str(there / "none") in str(refused.value)

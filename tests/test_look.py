@@ -1,0 +1,312 @@
+"""Laws of looking: rows stay distributions, gradients are gradients, and the picture can be read."""
+
+from __future__ import annotations
+
+import io
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from torch import Tensor, nn
+
+from regard.data.tokenizers import Tokenizers
+from regard.interface import BOS, EOS, PAD, Batch, UserError
+from regard.look import Look, attention_weights, forced_weights, gradient_weights, look, merge
+from regard.models import rnnsearch, seq2seq, transformer
+from regard.models.design import Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.recipe import parse_recipe
+from regard.render import LEGEND, SHADES, colour, heat_map, shade, svg
+from regard.run import Run, build_model
+from regard.score import alignment_error, bleu, diagonal_links, strongest_links
+
+# Merging pieces into words
+
+pieces = st.lists(st.integers(1, 3), min_size=1, max_size=5).map(
+    lambda counts: [word for word, count in enumerate(counts) for _ in range(count)]
+)
+
+
+@given(source=pieces, target=pieces, seed=st.integers(0, 99))
+def test_merged_rows_still_sum_to_1(source, target, seed):
+    random = np.random.default_rng(seed)
+    weights = random.dirichlet(np.ones(len(source) + 1), len(target) + 1)  # <eos> on both sides
+    merged = merge(weights, source, target)
+    assert merged.shape == (target[-1] + 1, source[-1] + 2)
+    assert np.allclose(merged.sum(1), 1)
+    for t in range(target[-1] + 1):
+        of = [row for row, word in enumerate(target) if word == t]
+        for s in range(source[-1] + 1):
+            columns = [column for column, word in enumerate(source) if word == s]
+            assert merged[t, s] == pytest.approx(weights[np.ix_(of, columns)].sum() / len(of))
+        assert merged[t, -1] == pytest.approx(weights[of, len(source)].mean())
+
+
+def test_one_piece_per_word_changes_nothing():
+    weights = np.random.default_rng(0).random((3, 6))
+    assert np.array_equal(merge(weights, [0, 1, 2, 3, 4], [0, 1, 2]), weights)
+    assert np.array_equal(merge(weights, [0, 1, 2, 3, 4], [0, 1]), weights[:2])  # <eos>'s row is left out
+    assert merge(weights, [0, 1, 2, 3, 4], []).shape == (0, 6)
+
+
+# Weights
+
+BATCH = Batch(
+    torch.tensor([[4, 5, 6, 7, EOS], [8, 9, EOS, PAD, PAD]]),
+    torch.tensor([[BOS, 4, 5, EOS], [BOS, 6, EOS, PAD]]),
+)
+SMALL = {"embedding": 5, "hidden": 7, "dropout": 0.0}
+BUILDERS = {
+    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=1), Vocabulary(11, 13)),
+    "seq2seq mean": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=1, context="mean"), Vocabulary(11, 13)),
+    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL), Vocabulary(11, 13)),
+    "transformer": lambda: transformer.build(
+        transformer.Config(dim=6, heads=3, feed_forward=7, layers=2, dropout=0.0), Vocabulary(11, 13)
+    ),
+}
+each = pytest.mark.parametrize("name", BUILDERS)
+
+
+def model_of(name: str) -> EncoderDecoder:
+    torch.manual_seed(1)
+    return BUILDERS[name]().double().eval()
+
+
+@each
+def test_gradient_weights_are_distributions_over_real_tokens(name):
+    weights = gradient_weights(model_of(name), BATCH)
+    assert weights.shape == (2, 3, 5)
+    assert torch.allclose(weights.sum(-1), torch.ones(2, 3, dtype=torch.float64))
+    assert (weights[1, :, 3:] == 0).all()
+    assert (weights >= 0).all()
+    assert (weights[0] > 0).all()
+
+
+@each
+def test_gradient_weights_are_what_finite_differences_say(name):
+    model, step, small = model_of(name), 1, 1e-6
+
+    def log_prob(row: int, place: int, dim: int, change: float) -> float:
+        def nudge(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+            moved = output.clone()
+            moved[row, place, dim] += change
+            return moved
+
+        hook = model.encoder.embed.register_forward_hook(nudge)  # type: ignore[union-attr,operator]
+        with torch.no_grad():
+            log_probs = model.logits(BATCH).log_softmax(-1)
+        hook.remove()
+        assert BATCH.target is not None
+        return float(log_probs[row, step, BATCH.target[row, step + 1]])
+
+    weights = gradient_weights(model, BATCH)
+    dims = 6 if name == "transformer" else 5
+    for row, length in ((0, 5), (1, 3)):
+        slopes = torch.zeros(5, dims, dtype=torch.float64)
+        for place in range(length):
+            for dim in range(dims):
+                ahead, behind = (log_prob(row, place, dim, change) for change in (small, -small))
+                slopes[place, dim] = (ahead - behind) / (2 * small)
+        sizes = slopes.norm(dim=-1)
+        assert torch.allclose(weights[row, step], sizes / sizes.sum(), atol=1e-6)
+
+
+def test_gradients_leave_the_model_as_it_was():
+    model = model_of("seq2seq")
+    before = model.logits(BATCH)
+    gradient_weights(model, BATCH)
+    assert torch.equal(model.logits(BATCH), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_is_looked_at():
+    assert torch.equal(
+        forced_weights(model_of("seq2seq"), BATCH), gradient_weights(model_of("seq2seq"), BATCH)
+    )  # nothing attends
+    model = model_of("transformer")
+    every = attention_weights(model, BATCH)  # (batch, layers, heads, target, source)
+    assert every.shape == (2, 2, 3, 3, 5)
+    assert torch.allclose(forced_weights(model, BATCH), every.mean((1, 2)))
+    for layer in (1, 2):
+        assert torch.allclose(forced_weights(model, BATCH, layer=layer), every[:, layer - 1].mean(1))
+    for layer in (0, 3, -1):
+        with pytest.raises(UserError, match=f"--layer {layer} does not exist: this model has layers 1 to 2"):
+            forced_weights(model, BATCH, layer=layer)
+
+
+# Text
+
+
+def word_run(model: str = "rnnsearch", kind: str = "words") -> Run:
+    text = [("the cat sleeps", "le chat dort")]
+    tokenizers = Tokenizers.train(lambda: text, kind=kind, size=0, joint=False, at_least=1)  # type: ignore[arg-type]
+    recipe = parse_recipe(
+        {"task": "translation", "data": {"name": "world"}, "model": {"name": model, **SMALL}, "train": {"steps": 1}}
+    )
+    return Run(recipe, tokenizers, build_model(recipe, tokenizers).eval(), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+@pytest.mark.parametrize("model", ["rnnsearch", "seq2seq"])
+def test_words_whatever_the_pieces(model, kind):
+    seen = look(word_run(model, kind), "the cat sleeps", "le chat, dort!")
+    assert seen.source == ("the", "cat", "sleeps", "<eos>")
+    assert seen.target == ("le", "chat", ",", "dort", "!")
+    assert seen.weights.shape == (5, 4)
+    assert np.allclose(seen.weights.sum(1), 1, atol=1e-6)
+    assert seen.kind == ("attention" if model == "rnnsearch" else "gradient, not attention")
+
+
+def test_its_own_translation_by_default():
+    run = word_run()
+    seen, text = run.look("the cat"), run.predict(["the cat"])[0].text
+    assert "".join(seen.target) == text.replace(" ", "")
+    assert str(seen).count("\n") >= len(seen.target)
+
+
+def test_an_empty_target_is_a_picture_without_rows():
+    seen = look(word_run(), "the cat", "")
+    assert seen.target == ()
+    assert seen.weights.shape == (0, 3)
+    assert "cat" in str(seen)
+    ElementTree.fromstring(svg(seen))
+
+
+def test_nothing_to_look_at():
+    with pytest.raises(UserError, match="empty"):
+        look(word_run(), "", "le chat")
+
+
+# Scores
+
+
+def test_alignment_error():
+    gold = [frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 1)})]
+    assert alignment_error(gold, gold) == 0
+    assert alignment_error([frozenset({(0, 1)}), frozenset({(1, 1)})], gold) == 1
+    assert alignment_error([frozenset(), frozenset()], gold) == 1
+    half = [frozenset({(0, 0), (1, 2)}), frozenset({(0, 1)})]  # two of three right, two of four found
+    assert alignment_error(half, gold) == pytest.approx(1 - 2 * 2 / (3 + 4))
+    assert alignment_error([frozenset()], [frozenset()]) == 0  # nothing to find, nothing found
+
+
+def test_strongest_links_leave_out_the_end():
+    weights = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7], [0.5, 0.0, 0.5]])
+    assert strongest_links(weights) == {(0, 0), (1, 1), (0, 3)}
+    assert strongest_links(np.zeros((0, 3))) == frozenset()
+
+
+@given(words=st.integers(1, 20), others=st.integers(1, 20))
+def test_the_diagonal(words, others):
+    links = diagonal_links(words, others)
+    assert sorted(target for _, target in links) == list(range(others))
+    assert all(0 <= source < words for source, _ in links)
+    by_target = [source for source, _ in sorted(links, key=lambda link: link[1])]
+    assert by_target == sorted(by_target)
+    assert diagonal_links(words, words) == {(place, place) for place in range(words)}
+
+
+def test_bleu():
+    some = ["the cat sleeps on the mat .", "a dog sees the small cat ."]
+    score = bleu(some, some)
+    assert score.value == pytest.approx(100)
+    assert "version" in score.signature
+    assert bleu([line.upper() for line in some], some).value < 10
+
+
+# Pictures
+
+
+def seen_of(source: list[str], target: list[str], *, seed: int = 0) -> Look:
+    weights = np.random.default_rng(seed).dirichlet(np.full(len(source), 0.3), len(target))
+    return Look(tuple(source), tuple(target), weights, "attention")
+
+
+def cells(line: str) -> list[str]:
+    """What stands in each cell of the terminal; the right half of a wide character is ''."""
+    out = []
+    for character in line:
+        out += [character] + [""] * (cell_len(character) - 1)
+    return out
+
+
+SOURCE, TARGET = ["the", "small", "cat", "sleeps", ".", "<eos>"], ["le", "petit", "chat", "dort", "."]
+
+
+def test_a_shade_says_how_much():
+    for least, mark in SHADES:
+        assert shade(least) == mark
+    assert [shade(weight) for weight in (0.0, 0.049, 0.051, 0.3, 0.5, 1.0)] == ["·", "·", "░", "▒", "▓", "█"]
+    assert all(mark in LEGEND for _, mark in SHADES)
+    darkness = [sum(colour(weight)) for weight in np.linspace(0, 1, 7)]
+    assert darkness == sorted(darkness, reverse=True)
+
+
+WIDE = ["猫", "は", "眠っている", "。", "<eos>"]
+
+
+@pytest.mark.parametrize("source, target", [(SOURCE, TARGET), (WIDE, ["the", "猫猫", "."]), (["a"], ["b"])])
+def test_without_colour_every_word_and_every_weight_is_there(source, target):
+    seen = seen_of(source, target)
+    plain = heat_map(seen, width=80).plain
+    assert "\x1b" not in plain
+    header, *rows, legend = plain.split("\n")
+    assert header.split() == source
+    assert legend.startswith("attention: ")
+    names = max(map(cell_len, target))
+    starts = [names + 1 + sum(max(2, cell_len(word)) + 1 for word in source[:column]) for column in range(len(source))]
+    for column, word in enumerate(source):  # each word begins where its column does
+        assert "".join(cells(header)[starts[column] :]).startswith(word)
+    for row, word, weights in zip(rows, target, seen.weights, strict=True):
+        assert "".join(cells(row)[: names + 1]).strip() == word
+        for column, weight in enumerate(weights):
+            size = max(2, cell_len(source[column]))
+            field = cells(row)[starts[column] : starts[column] + size]
+            assert len(field) == size
+            assert set(field) - {" "} == {shade(weight)}
+
+
+@pytest.mark.parametrize("words", [SOURCE * 3, WIDE * 4], ids=["narrow", "wide"])
+def test_a_long_sentence_stands_upright_within_the_width(words):
+    seen = seen_of(words, TARGET)
+    *lines, legend = heat_map(seen, width=70).plain.split("\n")
+    assert max(map(cell_len, lines)) <= 70
+    tall = max(map(len, words))
+    header, rows = lines[:tall], lines[tall:]
+    names = max(map(cell_len, TARGET))
+    for column, word in enumerate(words):
+        at = names + 1 + 3 * column
+        letters = [cells(line.ljust(200))[at] for line in header]
+        assert "".join(letters).strip() == word
+        for row, weights in zip(rows, seen.weights, strict=True):
+            assert shade(weights[column]) in cells(row)[at : at + 2]
+    assert len(rows) == len(TARGET)
+
+
+def test_in_colour_it_says_the_same():
+    seen, written = seen_of(SOURCE, TARGET), io.StringIO()
+    Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(heat_map(seen, width=80))
+    assert "\x1b[" in written.getvalue()
+    assert "petit" in written.getvalue()
+
+
+def test_the_svg_is_xml_and_holds_any_word():
+    awkward = ["<b>&", '"quoted"', "it's", "猫", "bell\x07\x1b[31m"]
+    seen = seen_of([*awkward, "<eos>"], awkward)
+    root = ElementTree.fromstring(svg(seen))
+    space = "{http://www.w3.org/2000/svg}"
+    texts = [text.text or "" for text in root.iter(f"{space}text")]
+    for word in awkward[:-1]:
+        assert texts.count(word) == 2  # across and down
+    assert len(list(root.iter(f"{space}rect"))) == 1 + 5 * 6
+    titles = [title.text or "" for title in root.iter(f"{space}title")]
+    assert titles[0] == f"<b>& looks at <b>&: {seen.weights[0, 0]:.2f}"
+    wide, high = float(root.attrib["width"]), float(root.attrib["height"])
+    for rect in root.iter(f"{space}rect"):
+        assert float(rect.attrib.get("x", 0)) + float(rect.attrib["width"]) <= wide
+        assert float(rect.attrib.get("y", 0)) + float(rect.attrib["height"]) <= high

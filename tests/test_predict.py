@@ -1,0 +1,529 @@
+"""Laws of the one decoding loop: beams contain greedy and brute force, scores are the model's, mates do not matter."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.data.tokenizers import Tokenizers
+from regard.interface import BOS, EOS, PAD, UNK, Batch, State, UserError
+from regard.models import rnnsearch, seq2seq, transformer
+from regard.models.design import Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.predict import (
+    IMPOSSIBLE,
+    Decoding,
+    Hypothesis,
+    Prediction,
+    beam,
+    constrain,
+    forbid_repeats,
+    generate,
+    greedy,
+    keep_top_k,
+    keep_top_p,
+    predict,
+)
+from regard.recipe import parse_recipe
+from regard.run import Run
+
+VOCAB, KEYS, LONGEST = 7, 11, 5
+
+
+class Table(nn.Module):
+    """Writes by looking up (first source token, all that was written) in a table of random logits."""
+
+    def __init__(self, *, seed: int = 0, spread: float = 2.0) -> None:
+        super().__init__()
+        random = torch.Generator().manual_seed(seed)
+        size = (KEYS, VOCAB ** (LONGEST - 1), VOCAB)
+        self.logits = spread * torch.randn(size, generator=random, dtype=torch.float64)
+
+    def start(self, batch: Batch) -> State:
+        key = batch.source[:, 0]
+        return State(memory=key, carry=torch.zeros_like(key))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        place = torch.where(tokens == BOS, 0, state.carry * VOCAB + tokens)  # written so far, in base VOCAB
+        keys = state.memory.repeat_interleave(state.width)
+        return self.logits[keys, place % self.logits.shape[1]], State(state.memory, place, state.width)
+
+    def log_prob(self, key: int, tokens: tuple[int, ...]) -> float:
+        """Of writing exactly these."""
+        place, total = 0, 0.0
+        for token in tokens:
+            total += float(self.logits[key, place].log_softmax(-1)[token])
+            place = place * VOCAB + token
+        return total
+
+
+def sources(*keys: int) -> Batch:
+    return Batch(torch.tensor([[key, EOS] for key in keys]))
+
+
+def limits(batch: Batch, most: int) -> Tensor:
+    return torch.full((batch.size,), most)
+
+
+def whole(hypothesis: Hypothesis) -> tuple[int, ...]:
+    return (*hypothesis.tokens, EOS) if hypothesis.finished else hypothesis.tokens
+
+
+def every_output(most: int) -> list[tuple[int, ...]]:
+    """All that can be written in at most so many tokens, <eos> included."""
+    words = [token for token in range(VOCAB) if token not in (PAD, BOS, EOS)]
+    ended = [(*some, EOS) for length in range(most) for some in product(words, repeat=length)]
+    return ended + list(product(words, repeat=most))
+
+
+SMALL = {"embedding": 5, "hidden": 7, "dropout": 0.0}
+MODELS: dict[str, object] = {
+    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, context="every"), Vocabulary(11, VOCAB)),
+    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL), Vocabulary(11, VOCAB)),
+    "transformer": lambda: transformer.build(
+        transformer.Config(dim=6, heads=2, feed_forward=7, layers=2, dropout=0.0), Vocabulary(11, VOCAB)
+    ),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+def neural(name: str) -> EncoderDecoder:
+    """A small model with strong opinions, which end its outputs at different lengths."""
+    torch.manual_seed(3)
+    model: EncoderDecoder = MODELS[name]().double().eval()  # type: ignore[operator]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+        model.decoder.head.bias[EOS] -= 1.0  # type: ignore[attr-defined]
+    return model
+
+
+def five_sources() -> Batch:
+    rows = [[4, 5, 6, 7, EOS], [8, EOS], [9, 10, EOS], [5, 5, 5, 5, EOS], [7, 4, 9, EOS]]
+    return Batch(torch.tensor([row + [PAD] * (5 - len(row)) for row in rows]))
+
+
+def forced_log_prob(model: EncoderDecoder, source: Tensor, tokens: tuple[int, ...]) -> float:
+    """Read by the model in one go."""
+    target = torch.tensor([[BOS, *tokens]])
+    log_probs = model.logits(Batch(source[None], target)).log_softmax(-1)
+    return float(log_probs.gather(-1, target[:, 1:, None]).sum().detach())
+
+
+# Beams
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_a_beam_of_1_chooses_as_greedy_does(seed):
+    random = torch.Generator().manual_seed(seed)
+    log_probs = torch.randn(5, VOCAB, generator=random, dtype=torch.float64).log_softmax(-1)
+    totals = torch.randn(5, 1, generator=random, dtype=torch.float64)
+    plain, chosen = greedy(log_probs, totals, torch.arange(5), 0), beam(log_probs, totals, torch.arange(5), 0)
+    assert plain.parents is None
+    assert chosen.parents is not None
+    assert chosen.parents.tolist() == [0, 1, 2, 3, 4]
+    assert torch.equal(plain.tokens, chosen.tokens)
+    assert torch.equal(plain.totals, chosen.totals)
+
+
+def test_greedy_takes_the_likeliest_at_every_step():
+    model = Table()
+    batch = sources(*range(KEYS))
+    found = generate(model, batch, Decoding(), limits=limits(batch, 4))
+    for key, (hypothesis,) in enumerate(found):
+        place = 0
+        for token in whole(hypothesis):
+            row = model.logits[key, place].clone()
+            row[[PAD, BOS]] = IMPOSSIBLE
+            assert token == int(row.argmax())
+            place = place * VOCAB + token
+        assert hypothesis.finished or len(hypothesis.tokens) == 4
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_a_beam_as_wide_as_the_space_is_brute_force(most, penalty):
+    model, batch = Table(seed=most), sources(2, 3, 5)
+    space = every_output(most)
+    how = Decoding(beam=len(space), n_best=len(space), length_penalty=penalty)
+    found = generate(model, batch, how, limits=limits(batch, most))
+    for key, hypotheses in zip((2, 3, 5), found, strict=True):
+        expected = sorted(space, key=lambda tokens, key=key: -model.log_prob(key, tokens) / len(tokens) ** penalty)
+        assert [whole(hypothesis) for hypothesis in hypotheses] == expected
+        for hypothesis in hypotheses:
+            assert hypothesis.log_prob == pytest.approx(model.log_prob(key, whole(hypothesis)), abs=1e-9)
+
+
+@each_model
+def test_a_neural_beam_as_wide_as_the_space_is_brute_force(name):
+    model, batch = neural(name), five_sources()
+    space = every_output(3)
+    found = generate(model, batch, Decoding(beam=len(space), length_penalty=0.0), limits=limits(batch, 3))
+    for row in (0, 1):
+        scores = {tokens: forced_log_prob(model, batch.source[row], tokens) for tokens in space}
+        assert [whole(hypothesis) for hypothesis in found[row]] == sorted(space, key=lambda tokens: -scores[tokens])
+
+
+def test_a_beam_is_never_worse_than_a_beam_of_1_with_room_enough():
+    model, batch = Table(seed=1), sources(*range(KEYS))
+    alone = generate(model, batch, Decoding(), limits=limits(batch, 4))
+    wide = generate(model, batch, Decoding(beam=60, length_penalty=0.0), limits=limits(batch, 4))
+    better = [wide[key][0].log_prob - alone[key][0].log_prob for key in range(KEYS)]
+    assert min(better) >= -1e-9
+    assert max(better) > 0.1
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.7, 1.0])
+def test_n_best_is_sorted_and_distinct(penalty):
+    model, batch = Table(seed=2), sources(*range(KEYS))
+    found = generate(model, batch, Decoding(beam=5, n_best=5, length_penalty=penalty), limits=limits(batch, 4))
+    for hypotheses in found:
+        assert len(hypotheses) == 5
+        assert len({whole(hypothesis) for hypothesis in hypotheses}) == 5
+        scores = [h.log_prob / len(whole(h)) ** penalty for h in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_length_penalty_favours_longer_outputs():
+    model, batch = Table(seed=2), sources(*range(KEYS))
+    lengths = []
+    for penalty in (0.0, 2.0):
+        found = generate(model, batch, Decoding(beam=20, length_penalty=penalty), limits=limits(batch, 4))
+        lengths.append(sum(len(whole(hypotheses[0])) for hypotheses in found))
+    assert lengths[0] < lengths[1]
+
+
+# Scores and mates
+
+WAYS = {
+    "greedy": Decoding(),
+    "beam": Decoding(beam=3, n_best=3),
+    "sample": Decoding(sample=True, n_best=3, seed=5),
+    "sharp sample": Decoding(sample=True, n_best=2, temperature=0.5, top_k=4, top_p=0.9),
+    "constrained beam": Decoding(beam=3, n_best=3, min_length=3, no_repeat=2),
+}
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+@each_way
+@each_model
+def test_a_score_is_the_models_own_log_probability(name, way):
+    model, batch = neural(name), five_sources()
+    found = generate(model, batch, WAYS[way], limits=torch.tensor([3, 5, 7, 11, 13]))
+    for source, hypotheses in zip(batch.source, found, strict=True):
+        assert len(hypotheses) == WAYS[way].width
+        for hypothesis in hypotheses:
+            expected = forced_log_prob(model, source, whole(hypothesis))
+            assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
+
+
+@each_way
+@each_model
+def test_batch_mates_change_nothing(name, way):
+    """Alone and unpadded, together, and in another order with examples that leave early: the same outputs."""
+    model, batch = neural(name), five_sources()
+    most, lines = torch.tensor([2, 11, 7, 13, 5]), torch.tensor([10, 20, 30, 40, 50])
+    together = generate(model, batch, WAYS[way], limits=most, lines=lines)
+    assert len({len(hypotheses[0].tokens) for hypotheses in together}) > 1
+    order = torch.tensor([3, 0, 4, 1, 2])
+    shuffled = generate(model, Batch(batch.source[order]), WAYS[way], limits=most[order], lines=lines[order])
+    for row in range(5):
+        real = batch.source[row : row + 1, : int(batch.source_mask[row].sum())]
+        this = slice(row, row + 1)
+        (alone,) = generate(model, Batch(real), WAYS[way], limits=most[this], lines=lines[this])
+        for other in (alone, shuffled[order.tolist().index(row)]):
+            assert [whole(hypothesis) for hypothesis in other] == [whole(h) for h in together[row]]
+            for mine, its in zip(together[row], other, strict=True):
+                assert mine.log_prob == pytest.approx(its.log_prob, abs=1e-9)
+
+
+@each_way
+def test_padding_and_beginning_are_never_written(way):
+    model, batch = Table(seed=4), sources(*range(KEYS))
+    model.logits[..., [PAD, BOS]] += 5.0
+    for hypotheses in generate(model, batch, WAYS[way], limits=limits(batch, 4)):
+        for hypothesis in hypotheses:
+            assert not {PAD, BOS, EOS} & set(hypothesis.tokens)
+
+
+# Lengths
+
+
+@pytest.mark.parametrize("way", [Decoding(), Decoding(beam=4, n_best=4), Decoding(sample=True, n_best=4)])
+def test_lengths_are_kept(way):
+    model, batch = Table(seed=5), sources(*range(KEYS))
+    for least, most in product((0, 2, 3), (3, 4)):
+        how = replace(way, min_length=least)
+        for hypotheses in generate(model, batch, how, limits=limits(batch, most)):
+            for hypothesis in hypotheses:
+                assert least <= len(hypothesis.tokens) <= most
+                assert hypothesis.finished == (len(whole(hypothesis)) > len(hypothesis.tokens))
+                assert hypothesis.finished or len(hypothesis.tokens) == most
+
+
+def test_each_example_has_its_own_limit():
+    model, batch = Table(seed=5), sources(*range(4))
+    model.logits[..., EOS] = -50.0
+    found = generate(model, batch, Decoding(beam=2), limits=torch.tensor([1, 4, 2, 3]))
+    assert [len(hypotheses[0].tokens) for hypotheses in found] == [1, 4, 2, 3]
+
+
+# Filters
+
+rows = st.lists(st.floats(-20, 20), min_size=VOCAB, max_size=VOCAB)
+
+
+@given(logits=rows, k=st.integers(1, VOCAB + 2))
+@settings(deadline=None)
+def test_top_k_keeps_the_k_likeliest(logits, k):
+    before = torch.tensor(logits, dtype=torch.float64)
+    after = keep_top_k(before, k)
+    kept = after > IMPOSSIBLE
+    assert torch.equal(after[kept], before[kept])
+    assert kept.sum() >= min(k, VOCAB)
+    if not kept.all():
+        assert before[~kept].max() < before[kept].min()
+        assert kept.sum() == k or (before == before[kept].min()).sum() > 1  # more than k only by a tie
+
+
+@given(logits=rows, p=st.floats(0.01, 0.99))
+@settings(deadline=None)
+def test_top_p_keeps_the_smallest_set_that_reaches_p(logits, p):
+    before = torch.tensor(logits, dtype=torch.float64)
+    after, probs = keep_top_p(before, p), before.softmax(-1)
+    kept = after > IMPOSSIBLE
+    assert torch.equal(after[kept], before[kept])
+    assert kept[before.argmax()]
+    assert probs[kept].sum() >= p - 1e-9
+    assert probs[kept].sum() - probs[kept].min() < p + 1e-9  # one fewer would not reach it
+    if not kept.all():
+        assert probs[~kept].max() <= probs[kept].min()
+
+
+def test_filters_that_are_off_change_nothing():
+    logits = torch.randn(3, VOCAB)
+    assert torch.equal(keep_top_k(logits, 0), logits)
+    assert torch.equal(keep_top_p(logits, 1.0), logits)
+    assert torch.equal(forbid_repeats(logits, torch.randint(VOCAB, (3, 5)), 0), logits)
+
+
+@given(written=st.lists(st.integers(3, 5), max_size=9), n=st.integers(1, 4))
+@settings(deadline=None)
+def test_no_repeat_forbids_exactly_what_would_repeat(written, n):
+    logits = torch.zeros(1, VOCAB)
+    after = forbid_repeats(logits, torch.tensor([written], dtype=torch.long), n)
+    grams = [tuple(written[at : at + n]) for at in range(len(written) - n + 1)]
+    for token in range(VOCAB):
+        new = tuple([*written, token][-n:])
+        assert (float(after[0, token]) == IMPOSSIBLE) == (new in grams)
+    assert (logits == 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_outputs_without_repeats(n):
+    torch.manual_seed(0)
+    model, batch = neural("rnnsearch"), five_sources()
+    model.decoder.head.bias.data[EOS] = -9.0  # type: ignore[attr-defined]
+    free = generate(model, batch, Decoding(beam=3), limits=limits(batch, 17))
+    bound = generate(model, batch, Decoding(beam=3, no_repeat=n), limits=limits(batch, 17))
+
+    def repeats(found: list[list[Hypothesis]]) -> int:
+        counts = [Counter(zip(*(h.tokens[i:] for i in range(n)), strict=False)) for hs in found for h in hs]
+        return max(max(count.values()) for count in counts)
+
+    assert repeats(free) > 1
+    assert repeats(bound) == 1
+
+
+def test_where_nothing_is_left_the_end_may_come():
+    log_probs = torch.randn(2, VOCAB).log_softmax(-1)
+    written = torch.tensor([[UNK, 4, 5, 6], [4, 4, 4, 4]])
+    allowed = constrain(log_probs, written, Decoding(min_length=7, no_repeat=1))
+    assert (allowed[0] > IMPOSSIBLE).nonzero().flatten().tolist() == [EOS]
+    assert allowed[0, EOS] == log_probs[0, EOS]
+    assert (allowed[1] > IMPOSSIBLE).nonzero().flatten().tolist() == [UNK, 5, 6]
+
+
+# Sampling
+
+
+def draws(model: Table, how: Decoding, *, lines: int, most: int = 1) -> list[list[tuple[int, ...]]]:
+    """What is drawn for key 3, line by line."""
+    batch = sources(*[3] * lines)
+    return [[whole(h) for h in found] for found in generate(model, batch, how, limits=limits(batch, most))]
+
+
+def chi_square(seen: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> float:
+    total = sum(seen.values())
+    assert set(seen) <= {outcome for outcome, share in expected.items() if share > 0}
+    return sum((seen[outcome] - total * share) ** 2 / (total * share) for outcome, share in expected.items() if share)
+
+
+@pytest.mark.parametrize(
+    "how", [Decoding(), Decoding(temperature=0.5), Decoding(temperature=2.0), Decoding(top_k=3), Decoding(top_p=0.7)]
+)
+def test_what_is_drawn_has_the_distribution_it_is_drawn_from(how):
+    model = Table(spread=1.0)
+    logits = model.logits[3, 0].clone()
+    logits[[PAD, BOS]] = IMPOSSIBLE
+    filtered = keep_top_p(keep_top_k(logits / how.temperature, how.top_k), how.top_p)
+    shares = filtered.softmax(-1).tolist()
+    expected = {(token,): share for token, share in enumerate(shares)}
+    found = draws(model, replace(how, sample=True, n_best=7, seed=1), lines=300)
+    seen = Counter(tokens for line in found for tokens in line)
+    assert chi_square(seen, expected) < 25  # at most 4 degrees of freedom: 1 in 20,000
+
+
+def test_draws_of_steps_samples_lines_and_seeds_are_independent():
+    model = Table()
+    model.logits.zero_()
+    model.logits[..., [PAD, BOS, EOS]] = -60.0
+    words = (3, 4, 5, 6)
+    pairs = {pair: 1 / 16 for pair in product(words, words)}
+    most = 45  # 15 degrees of freedom: 1 in 13,000
+    for seed in (0, 1):
+        found = draws(model, Decoding(sample=True, n_best=2, seed=seed), lines=600, most=2)
+        assert chi_square(Counter(tokens for line in found for tokens in line), pairs) < most
+        drawn = {
+            "samples": [(one[0], other[0]) for one, other in (sorted(line) for line in found) if one < other],
+            "lines": [(one[0][0], other[0][0]) for one, other in zip(found[::2], found[1::2], strict=True)],
+        }
+        assert chi_square(Counter(drawn["lines"]), pairs) < most
+        assert len(drawn["samples"]) > 500  # two samples of a line mostly differ
+    one, other = (draws(model, Decoding(sample=True, seed=seed), lines=600) for seed in (2, 3))
+    across = Counter((a[0][0], b[0][0]) for a, b in zip(one, other, strict=True))
+    assert chi_square(across, pairs) < most
+
+
+def test_the_same_seed_draws_the_same():
+    model = Table()
+    how = Decoding(sample=True, n_best=3, seed=7)
+    assert draws(model, how, lines=13, most=4) == draws(model, how, lines=13, most=4)
+    assert draws(model, how, lines=13, most=4) != draws(model, replace(how, seed=8), lines=13, most=4)
+
+
+def test_cold_samples_are_greedy():
+    model, batch = Table(), sources(*range(KEYS))
+    cold = generate(model, batch, Decoding(sample=True, temperature=1e-4), limits=limits(batch, 4))
+    assert cold == generate(model, batch, Decoding(), limits=limits(batch, 4))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"beam": 0},
+        {"temperature": 0.0},
+        {"temperature": math.nan},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"n_best": 0},
+        {"min_length": -1},
+        {"max_length": -2},
+        {"no_repeat": -1},
+        {"seed": -1},
+        {"seed": 1 << 63},
+        {"longest_source": 0},
+        {"n_best": 2},
+        {"n_best": 4, "beam": 3},
+        {"sample": True, "beam": 2},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(bad):
+    with pytest.raises(UserError, match=f"--{next(iter(bad)).replace('_', '-')}"):
+        Decoding(**bad)
+
+
+# Text
+
+
+def letters_run(*, best_end: float = 0.0) -> Run:
+    tokenizer = Tokenizers.train(lambda: [("abcdefg", "tuvw")], kind="characters", size=0, joint=False, at_least=1)
+    recipe = parse_recipe(
+        {
+            "task": "translation",
+            "data": {"name": "world"},
+            "model": {"name": "rnnsearch", **SMALL},
+            "train": {"steps": 1},
+        }
+    )
+    torch.manual_seed(5)
+    model = rnnsearch.build(recipe.model, Vocabulary(tokenizer.source.size, tokenizer.target.size))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+        model.decoder.head.bias[EOS] += best_end  # type: ignore[attr-defined]
+    return Run(recipe, tokenizer, model.double().eval(), torch.device("cpu"))
+
+
+LINES = ["abc", "", "g", "   ", "gfedcbagfedcba", "abc", "é\u2028?", "ab"]
+
+
+@pytest.mark.parametrize("how", [Decoding(), Decoding(beam=3, n_best=2), Decoding(sample=True, seed=3)])
+@pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
+def test_one_prediction_per_line_in_order_whatever_the_batches(how, batch_tokens):
+    run = letters_run()
+    together = predict(run, LINES, how, batch_tokens=batch_tokens, first_line=100)
+    assert len(together) == len(LINES)
+    for number, line in enumerate(LINES):
+        (alone,) = predict(run, [line], how, first_line=100 + number)
+        assert alone.text == together[number].text
+        assert alone.score == pytest.approx(together[number].score, abs=1e-9)
+        assert [a.text for a in alone.alternatives] == [a.text for a in together[number].alternatives]
+        assert len(alone.alternatives) == (how.n_best - 1 if line.strip() else 0)
+    assert len({prediction.text for prediction in together}) > 3
+
+
+def test_empty_in_empty_out():
+    run = letters_run()
+    assert predict(run, []) == []
+    assert predict(run, ["", " \t"]) == [Prediction("", 0.0, ())] * 2
+
+
+def test_a_line_too_long_is_cut_and_flagged():
+    run, how = letters_run(), Decoding(longest_source=3)
+    long, whole_line, short = predict(run, ["abcdefg", "abc", "ab"], how)
+    assert [long.cut, whole_line.cut, short.cut] == [True, False, False]
+    assert (long.text, long.score) == (whole_line.text, whole_line.score)
+    assert all(a.cut for a in predict(run, ["abcdefg"], replace(how, beam=2, n_best=2))[0].alternatives)
+
+
+def test_tokens_spell_the_text_and_length_limits_hold():
+    for most in (1, 4):
+        for prediction in predict(letters_run(best_end=-99.0), ["abc", "g"], Decoding(max_length=most)):
+            assert len(prediction.tokens) == most
+            assert "".join(prediction.tokens) == prediction.text
+    assert predict(letters_run(best_end=99.0), ["abc"])[0].text == ""
+    default = predict(letters_run(best_end=-99.0), ["abc"])[0]
+    assert len(default.tokens) == 2 * 4 + 10  # twice the source, <eos> included, and ten
+
+
+def test_a_model_that_does_not_generate_is_refused_by_name():
+    run = replace(letters_run(), model=nn.Linear(2, 3))
+    with pytest.raises(UserError, match="rnnsearch does not generate"):
+        predict(run, ["abc"])
+
+
+def test_gumbel_noise_is_a_function_of_line_and_step_alone():
+    """The line's number, not its place in the batch, decides what is drawn for it."""
+    model = Table()
+    how = Decoding(sample=True, seed=2)
+    batch = sources(3, 3, 3)
+    numbered = generate(model, batch, how, limits=limits(batch, 4), lines=torch.tensor([8, 9, 10]))
+    (alone,) = generate(model, sources(3), how, limits=torch.tensor([4]), lines=torch.tensor([9]))
+    assert alone == numbered[1]
+    many = generate(model, sources(*[3] * 50), how, limits=torch.full((50,), 4))
+    assert np.unique([h[0].log_prob for h in many]).size > 5
