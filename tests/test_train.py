@@ -216,6 +216,21 @@ def test_empty_data_is_refused(tmp_path):
         Session(recipe, tmp_path / "run")
 
 
+def test_what_an_attempt_that_never_began_left_is_not_used(tmp_path):
+    recipe = recipe_in(tmp_path)
+    (tmp_path / "valid.source").write_text("")
+    (tmp_path / "valid.target").write_text("")
+    with pytest.raises(UserError, match="valid data is empty"):
+        Session(recipe, tmp_path / "run")  # after the tokenizer was made and the training text encoded
+    recipe = recipe_in(tmp_path, 'tokens.kind="words"')
+    for side in ("source", "target"):
+        (tmp_path / f"train.{side}").write_text("new words\nand more\n")
+    session = Session(recipe, tmp_path / "run")
+    assert session.tokenizers.source.kind == "words"
+    assert len(session.train_pairs) == 2
+    assert len(session.valid_pairs) == 11
+
+
 def test_batches_are_a_function_of_seed_epoch_and_index(tmp_path):
     batches = Session(recipe_in(tmp_path), tmp_path / "run").batches
     same_seed = Session(recipe_in(tmp_path), tmp_path / "again").batches

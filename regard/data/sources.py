@@ -36,6 +36,13 @@ class World:
     valid: int = 500  # validation pairs
     test: int = 500  # test pairs
 
+    def __post_init__(self) -> None:
+        if self.longest < world.SHORTEST:
+            raise ValueError(f"longest = {self.longest} must be at least {world.SHORTEST}.")
+        for name in ("sentences", "valid", "test"):
+            if self.__dict__[name] < 1:
+                raise ValueError(f"{name} = {self.__dict__[name]} must be at least 1.")
+
     def pairs(self, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
         return iter(_said(split, self.grammar_seed, self.longest, count))

@@ -103,7 +103,8 @@ class Session:
         return facts
 
     def _tokenizers(self) -> Tokenizers:
-        if self.folder.tokenizer.exists():
+        # what an attempt that failed before it began has left may be of other text
+        if self.resumed and self.folder.tokenizer.exists():
             return Tokenizers.from_json(self.folder.tokenizer.read_bytes())
         recipe = self.recipe
         tokenizers = Tokenizers.train(
@@ -115,7 +116,7 @@ class Session:
     def _encoded(self, split: Split) -> Pairs:
         sides = {"source": self.tokenizers.source, "target": self.tokenizers.target}
         names = [f"{split}.{side}" for side in sides]
-        if not (self.folder.data / split).exists():
+        if not (self.resumed and (self.folder.data / split).exists()):
             for place, (side, tokenizer) in enumerate(sides.items()):
                 texts = (pair[place] for pair in self.recipe.data.pairs(split, self.recipe.folder))
                 encoded = (ids for chunk in chunks(texts) for ids in tokenizer.encode_all(chunk))

@@ -21,6 +21,7 @@ from regard.data.world.trees import Clause, Institution, Of, Part, Phrase, Prono
 from regard.data.world.writer import Writer
 
 __all__ = [
+    "SHORTEST",
     "SHOWN",
     "Pair",
     "Split",

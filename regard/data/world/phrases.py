@@ -157,10 +157,7 @@ class Phrases(ABC):
     def determiner_word(self, phrase: Phrase) -> tuple[str, str]:
         word = phrase.determiner
         if word == "a":
-            if phrase.adjective is not None:
-                follower = phrase.adjective.lemma
-            else:
-                follower = (phrase.topic or phrase.noun).lemma
+            follower = phrase.adjective.lemma if phrase.adjective is not None else (phrase.topic or phrase.noun).lemma
             sounds = (
                 follower[0].lower() in "aeiou" and follower[:3].lower() not in AN_EXCEPTIONS or follower[:4] == "hone"
             )
