@@ -17,11 +17,13 @@ from regard.interface import Batch, UserError
 from regard.look import forced_weights, merge
 from regard.models import MODELS
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.predict import Decoding
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run
 from regard.score import Links, Score, alignment_error, bleu, diagonal_links, strongest_links
 
 RECIPES = files("regard") / "recipes"
+BEAM = 5
 
 
 def demo_recipe(model: str) -> Recipe:
@@ -45,7 +47,7 @@ def measure(run: Run, *, layer: int | None = None) -> Result:
     pairs = test_pairs(run)
     sources = [" ".join(pair.source) for pair in pairs]
     references = [" ".join(pair.target) for pair in pairs]
-    outputs = [prediction.text for prediction in run.predict(sources)]
+    outputs = [prediction.text for prediction in run.predict(sources, Decoding(beam=BEAM))]
     gold = [frozenset(pair.links) for pair in pairs]
     guessed = [diagonal_links(len(pair.source), len(pair.target)) for pair in pairs]
     assert isinstance(run.model, EncoderDecoder)

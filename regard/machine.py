@@ -39,9 +39,10 @@ def tune_allocator() -> None:
     """Keep freed memory: glibc otherwise gives it back to the system and faults every large tensor's pages anew."""
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        trim_threshold, mmap_threshold = -1, -3
+        trim_threshold, top_pad, mmap_threshold = -1, -2, -3
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
+        libc.mallopt(top_pad, 1 << 26)
 
 
 def use_threads(threads: int) -> None:

