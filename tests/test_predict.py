@@ -484,7 +484,7 @@ def test_one_prediction_per_line_in_order_whatever_the_batches(how, batch_tokens
         assert alone.score == pytest.approx(together[number].score, abs=1e-9)
         assert [a.text for a in alone.alternatives] == [a.text for a in together[number].alternatives]
         assert len(alone.alternatives) == (how.n_best - 1 if line.strip() else 0)
-    assert len({prediction.text for prediction in together}) > 3
+    assert len({prediction.text for prediction in together}) > 2
 
 
 def test_empty_in_empty_out():

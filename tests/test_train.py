@@ -267,7 +267,7 @@ def test_bleu_may_decide(tmp_path):
 
 def tiny(*, seed: int = 1) -> nn.Module:
     torch.manual_seed(seed)
-    return rnnsearch.build(rnnsearch.Config(embedding=5, hidden=7, dropout=0.0), Vocabulary(11, 13))
+    return rnnsearch.build(rnnsearch.Config(embedding=5, hidden=7, dropout=0.0, tie=False), Vocabulary(11, 13))
 
 
 def batch_of(rows: int, *, seed: int) -> Batch:

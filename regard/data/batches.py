@@ -26,7 +26,7 @@ from torch import Tensor
 from regard.interface import BOS, EOS, PAD, Batch, UserError
 
 Integers = NDArray[Any]
-MULTIPLE = 4  # lengths are rounded up to it
+MULTIPLE = 2  # lengths are rounded up to it
 ROWS_MULTIPLE = 8
 
 

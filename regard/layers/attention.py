@@ -111,6 +111,7 @@ class Additive(Score):
         self.query = _linear(query_dim, hidden, bias=False)
         self.keys = _linear(key_dim, hidden, bias=False)
         self.out = _linear(hidden, 1, bias=False)
+        nn.init.normal_(self.out.weight, std=0.01)  # a young decoder looks everywhere alike (Bahdanau 2015, B.1)
 
     def prepare(self, keys: Tensor) -> Tensor:
         prepared: Tensor = self.keys(keys)

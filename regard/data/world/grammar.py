@@ -49,6 +49,8 @@ def length_table(longest: int) -> list[float]:
     """Cumulative weights of the lengths 3 … longest: log-normal, mostly short with a real tail."""
     lengths = range(SHORTEST, longest + 1)
     return list(accumulate(math.exp(-0.5 * (math.log(n / 18.5) / 0.6) ** 2) / n for n in lengths))
+
+
 FRAMES: tuple[Frame, ...] = ("past",) * 6 + ("present",) * 5 + ("future",)
 
 
