@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import unicodedata
 from itertools import groupby
 from pathlib import Path
@@ -351,10 +350,8 @@ DATA = os.environ.get("REGARD_DATA")
 
 @pytest.mark.skipif(DATA is None, reason="REGARD_DATA is not set: no real captions to read")
 @pytest.mark.parametrize("kind", KINDS)
-def test_real_captions_are_lossless_and_quick(kind):
+def test_real_captions_are_lossless(kind):
     lines = list(read_lines(Path(DATA or "") / "multi30k" / "train.fr.gz"))
     tokenizer = Tokenizer.train(kind, lines, size=8000 if kind == "bpe" else None)
-    began = time.process_time()
     encoded = tokenizer.encode_all(lines)
-    assert time.process_time() - began < 10  # seconds; about 1 on one core of a laptop
     assert [tokenizer.decode(ids) for ids in encoded] == [nfc(line) for line in lines]
