@@ -66,7 +66,7 @@ def read_lines(path: Path | str | BinaryIO, *, errors: Literal["strict", "replac
             except UnicodeDecodeError as error:
                 raise UserError(
                     f"{name}, line {number}: byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8; "
-                    'convert the file (iconv -f LATIN1 -t UTF-8) or read on with --errors replace (in Python, errors="replace").'
+                    "convert the file (iconv -f LATIN1 -t UTF-8) or use --errors replace."
                 ) from None
             yield text
 
