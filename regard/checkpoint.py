@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors
 import safetensors.torch
@@ -41,6 +41,23 @@ class Folder:
             what = "is not a run (it has no config.toml)" if self.path.exists() else "does not exist"
             raise UserError(f"The run {self.path} {what}: give the folder that `regard train` or `regard demo` wrote.")
         return self
+
+    def sweep(self) -> None:
+        """Remove what processes that were killed while they wrote have left; only for the one writer."""
+        for place in (self.path, self.last.parent, self.data):
+            for file in place.glob(".*"):
+                if file.suffix[1:].isdecimal():
+                    file.unlink()
+
+    def facts(self) -> dict[str, Any]:
+        """What environment.json says."""
+        try:
+            facts = json.loads(self.environment.read_bytes())
+            if not {"data", "precision"} <= facts.keys():
+                raise ValueError("data or precision is missing")
+        except (ValueError, AttributeError, OSError) as problem:
+            raise UserError(f"{self.environment} is damaged ({problem}): restore it, or start anew with -o.") from None
+        return cast(dict[str, Any], facts)
 
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:

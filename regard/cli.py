@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import click
 import typer
 from rich.console import Console
 
@@ -34,6 +35,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
 
@@ -46,30 +48,36 @@ def options(
 
 
 def main() -> None:
-    """Run a command; what a person can mend is told in one sentence, with exit code 1."""
+    """Run a command; what a person can mend is told in one sentence, with exit code 1 (2: the command itself)."""
     try:
-        app()
-    except KeyboardInterrupt:
+        sys.exit(app(standalone_mode=False))
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except (KeyboardInterrupt, click.Abort):
         err.print("Interrupted.")
         sys.exit(130)
     except Exception as problem:
         if os.environ.get("REGARD_DEBUG"):
             raise
-        from regard.interface import UserError
-
-        if isinstance(problem, UserError):
-            err.print(f"regard: {problem}", markup=False)
-        elif isinstance(problem, OSError):
-            where = f" ({problem.filename})" if problem.filename else ""
-            err.print(f"regard: {problem.strerror or problem}{where}.", markup=False)
-        else:
-            kind = type(problem).__name__
-            err.print(
-                f"regard: an unexpected {kind}: {problem}. Please report it, with the output of "
-                "`regard --debug …` and `regard info`.",
-                markup=False,
-            )
+        err.print(f"regard: {sentence(problem)}", markup=False)
         sys.exit(1)
+
+
+def sentence(problem: Exception) -> str:
+    from regard.interface import UserError
+
+    if isinstance(problem, UserError):
+        return str(problem)
+    if isinstance(problem, OSError):
+        where = f" ({problem.filename})" if problem.filename else ""
+        return f"{problem.strerror or problem}{where}."
+    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
+        return "The memory is full: choose a smaller train.batch_tokens, tokens.longest or model."
+    kind = type(problem).__name__
+    return (
+        f"an unexpected {kind}: {problem}. Please report it, with the output of `regard --debug …` and `regard info`."
+    )
 
 
 # --- train and demo ----------------------------------------------------------------------------------------------
@@ -148,15 +156,35 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
     with Folder(folder).only_writer():
         with err.status("Preparing the data …"):
             session = Session(recipe, folder, device=device)
-        plan = session.batches.stats()
-        out.print(
-            f"{recipe.model_name}, {session.parameters / 1e6:.2f} M parameters, on {len(session.train_pairs):,} pairs; "
-            f"{plan.batches} batches an epoch, {plan.real:.0%} real tokens; {session.training.config.precision}.",
-            markup=False,
-        )
-        if session.resumed and session.training.step:
-            out.print(f"Going on in {folder} from step {session.training.step}.", markup=False)
+        show_plan(session)
         yield session
+
+
+def show_plan(session: Session) -> None:
+    """What is about to be trained on what, so that a mistake is seen before it costs time."""
+    plan = session.batches.stats()
+    pairs = f"{len(session.train_pairs):,} pairs"
+    if left_out := session.left_out["train"]:
+        pairs += f" ({left_out:,} left out: one side empty, or longer than {session.recipe.tokens.longest} tokens)"
+    out.print(
+        f"{session.recipe.model_name}, {session.parameters / 1e6:.2f} M parameters, on {pairs}; "
+        f"{plan.batches} batches an epoch, {plan.real:.0%} real tokens; {session.training.config.precision}.",
+        markup=False,
+    )
+    if session.resumed and session.training.step:
+        out.print(f"Going on in {session.folder.path} from step {session.training.step}.", markup=False)
+        return
+    if session.teacher:
+        out.print(f"Beginning with the weights and the vocabulary of {session.teacher.path}.", markup=False)
+    out.print("The first training lines, in tokens, and put together again where that differs:")
+    for text, tokens, again in session.examples(3):
+        out.print(f"    {shortened(' | '.join(tokens), 200)}", style="dim", markup=False)
+        if again != text:
+            out.print(f"      → {shortened(again, 200)}", style="dim", markup=False)
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def follow(session: Session) -> bool:
@@ -177,8 +205,13 @@ def follow(session: Session) -> bool:
     handlers = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal) as live:
+            began = session.training.seconds
+            told = False
             for progress in session.steps():
                 live.update(Text(live_line(progress)), refresh=False)
+                if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
+                    out.print(f"About {clock(left(progress))} to go.")
+                    told = True
                 if progress.valid is not None:
                     show_validation(progress)
                 if asked and not progress.finished:
@@ -192,11 +225,15 @@ def follow(session: Session) -> bool:
     return True
 
 
+def left(progress: Progress) -> float:
+    """Seconds until the budget is used, at the pace so far."""
+    return progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
+
+
 def live_line(progress: Progress) -> str:
-    left = progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
     return (
         f"step {progress.step}   loss {progress.loss:.3f}   perplexity {progress.perplexity:.2f}   "
-        f"{progress.tokens_per_second:,.0f} tokens/s   {clock(left)} left"
+        f"{progress.tokens_per_second:,.0f} tokens/s   {clock(left(progress))} left"
     )
 
 

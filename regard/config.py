@@ -25,13 +25,13 @@ T = TypeVar("T")
 
 
 def help_texts(config: type) -> dict[str, str]:
-    """Each field's trailing comment; a field on several lines has it on one of them."""
+    """TOML key -> its field's trailing comment; a field on several lines has it on one of them."""
     source = textwrap.dedent(inspect.getsource(config))
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
     return {
-        line.target.id: " ".join(
+        key_of(line.target.id): " ".join(
             comments[number]
             for number in range(line.lineno, (line.end_lineno or line.lineno) + 1)
             if number in comments
@@ -50,10 +50,15 @@ def unknown(name: str, allowed: Iterable[str], what: str) -> UserError:
     return UserError(f"{what} {name!r} does not exist: {remedy}allowed are {', '.join(names)}.")
 
 
+def key_of(field: str) -> str:
+    """A field's key in TOML: `from` cannot be a field's name, so its field is `from_`."""
+    return field.removesuffix("_")
+
+
 def fields_of(config: type) -> dict[str, Any]:
-    """Field name -> its type."""
+    """TOML key -> its type."""
     hints = typing.get_type_hints(config)
-    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+    return {key_of(field.name): hints[field.name] for field in dataclasses.fields(config)}
 
 
 def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
@@ -63,15 +68,14 @@ def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
         if key not in kinds:
             raise unknown(f"{where}.{key}", [f"{where}.{name}" for name in kinds], "The key")
     checked = {key: _convert(kinds[key], value, f"{where}.{key}") for key, value in values.items()}
-    missing = [
-        f.name
-        for f in dataclasses.fields(typing.cast(Any, config))
-        if f.default is dataclasses.MISSING and f.name not in checked
-    ]
-    if missing:
-        raise UserError(f"The recipe has no {where}.{missing[0]}: {help_texts(config)[missing[0]]}.")
+    fields = dataclasses.fields(typing.cast(Any, config))
+    for field in fields:
+        if field.default is dataclasses.MISSING and key_of(field.name) not in checked:
+            raise UserError(
+                f"The recipe has no {where}.{key_of(field.name)}: {help_texts(config)[key_of(field.name)]}."
+            )
     try:
-        return config(**checked)
+        return config(**{field.name: checked[key_of(field.name)] for field in fields if key_of(field.name) in checked})
     except ValueError as problem:  # a config's own __post_init__ says which fields do not go together
         raise UserError(f"In [{where}]: {problem}") from None
 
@@ -123,12 +127,20 @@ def to_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def write_table(name: str, config: Any, *, first: Mapping[str, Any] | None = None) -> str:
-    """A complete, commented [name] table; `first` are keys (such as the tag of a union) that stand at its top."""
+def write_table(
+    name: str, config: Any, *, first: Mapping[str, Any] | None = None, reasons: Mapping[str, str] | None = None
+) -> str:
+    """A complete, commented [name] table.
+
+    `first` are keys (such as the tag of a union) that stand at its top; `reasons` say why a key has its value.
+    """
     helps = help_texts(type(config))
-    rows = [(f"{key} = {to_toml(value)}", "") for key, value in (first or {}).items()]
-    for field in dataclasses.fields(config):
-        rows.append((f"{field.name} = {to_toml(config.__dict__[field.name])}", helps[field.name]))
-    widest = max((len(setting) for setting, help_text in rows if help_text), default=0)
-    lines = [f"{setting:<{widest}}  # {help_text}" if help_text else setting for setting, help_text in rows]
-    return "\n".join([f"[{name}]", *lines]) + "\n"
+    values = {**(first or {}), **{key_of(f.name): config.__dict__[f.name] for f in dataclasses.fields(config)}}
+    settings = {key: f"{key} = {to_toml(value)}" for key, value in values.items()}
+    widest = max((len(setting) for key, setting in settings.items() if helps.get(key)), default=0)
+    lines = [f"[{name}]"]
+    for key, setting in settings.items():
+        if reasons and key in reasons:
+            lines.append(f"# {reasons[key]}")
+        lines.append(f"{setting:<{widest}}  # {helps[key]}" if helps.get(key) else setting)
+    return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from regard.interface import UserError
 from regard.models import MODELS
 from regard.train.loop import TrainConfig
 
-SECTIONS = ("task", "seed", "data", "tokens", "model", "train")
+SECTIONS = ("task", "seed", "folder", "data", "tokens", "model", "train")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Tokens:
     size: int = 8000  # most types in the vocabulary; 0: all
     joint: bool = True  # one vocabulary for both languages
     at_least: int = 1  # times a type must occur to be in it
+    longest: int = 256  # tokens in a line, at most: a pair with a longer side is left out
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,37 @@ class Recipe:
     train: TrainConfig
     folder: Path = Path()  # relative paths in it start here
 
-    def to_toml(self) -> str:
-        """Complete and commented; reading it gives this recipe again."""
-        return "\n".join(
-            [
-                f"task = {to_toml(self.task)}\nseed = {self.seed}\n",
-                write_table("data", self.data, first={"name": self.data_name}),
-                write_table("tokens", self.tokens),
-                write_table("model", self.model, first={"name": self.model_name}),
-                write_table("train", self.train),
-            ]
+    def to_toml(self, *, placed: bool = False, reasons: Mapping[str, str] | None = None) -> str:
+        """Complete and commented; reading it gives this recipe again.
+
+        `placed`: from anywhere, since it then says where its relative paths start. `reasons`: why a dotted key has
+        its value.
+        """
+        head = f"task = {to_toml(self.task)}\nseed = {self.seed}\n"
+        if placed:
+            head += f"folder = {to_toml(str(self.folder))}  # relative paths start here\n"
+        sections: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+            ("data", self.data, {"name": self.data_name}),
+            ("tokens", self.tokens, {}),
+            ("model", self.model, {"name": self.model_name}),
+            ("train", self.train, {}),
         )
+        whys = _by_section(reasons or {})
+        return "\n".join([head, *(write_table(n, c, first=f, reasons=whys.get(n)) for n, c, f in sections)])
 
     def differences(self, other: Recipe) -> list[str]:
         """The dotted keys that differ."""
         ours, theirs = tomllib.loads(self.to_toml()), tomllib.loads(other.to_toml())
         flat = [_flatten(ours), _flatten(theirs)]
         return sorted(key for key in {**flat[0], **flat[1]} if flat[0].get(key) != flat[1].get(key))
+
+
+def _by_section(dotted: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    nested: dict[str, dict[str, str]] = {}
+    for key, text in dotted.items():
+        section, _, name = key.partition(".")
+        nested.setdefault(section, {})[name] = text
+    return nested
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -102,7 +117,7 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
     for key in table:
         if key not in SECTIONS:
             raise unknown(key, SECTIONS, "The key")
-    for section in SECTIONS[2:]:
+    for section in SECTIONS[3:]:
         if not isinstance(table.get(section, {}), dict):
             raise UserError(f"{section} = {table[section]!r} must be a section: write [{section}].")
     task = table.get("task")
@@ -111,6 +126,9 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {seed!r} must be a whole number, at least 0 and below 2⁶³.")
+    place = table.get("folder", str(folder))
+    if not isinstance(place, str):
+        raise UserError(f"folder = {place!r} must be a text in quotes.")
     data_name, data = _tagged(table, "data", SOURCES)
     model_name, model = _tagged(table, "model", MODELS)
     design = MODELS[model_name]
@@ -129,7 +147,7 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
         model_name=model_name,
         model=parse(design.config, {**dataclasses.asdict(base), **model}, where="model"),
         train=parse(TrainConfig, table.get("train", {}), where="train"),
-        folder=folder,
+        folder=folder / place,
     )
 
 

@@ -297,7 +297,7 @@ DATA = os.environ.get("REGARD_DATA")
 @pytest.mark.skipif(DATA is None, reason="REGARD_DATA is not set: no real captions to batch")
 def test_real_captions_fill_their_batches(record_property):
     folder = Path(DATA or "") / "multi30k"
-    english, french = zip(*read_pairs(folder / "train.en.gz", folder / "train.fr.gz"), strict=True)
+    _, english, french = zip(*read_pairs(folder / "train.en.gz", folder / "train.fr.gz"), strict=True)
     tokenizer = Tokenizer.train("bpe", [*english, *french], size=8000)
     source, target = (np.array(list(map(len, tokenizer.encode_all(side)))) for side in (english, french))
     figures = stats(plan(source, target, tokens=4096, seed=1, epoch=1), source, target)

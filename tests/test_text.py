@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.text import content_hash, read_lines, read_pairs
+from regard.data.text import content_hash, read_fields, read_lines, read_pairs
 from regard.interface import UserError
 
 LINES = ["un", "", "deux\u2028trois\x85quatre\x0ccinq\x0bsix", "  sept\t", "😀 huit\rneuf"]
@@ -36,7 +36,7 @@ def test_lines_end_at_newline_only(tmp_path, end, pack, bom):
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"]))))
+@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))))
 def test_any_lines_come_back(tmp_path_factory, lines):
     path = written(tmp_path_factory.getbasetemp() / "any", joined(["first", *lines]))
     # the one thing a line cannot keep is a "\r" at its very end
@@ -97,7 +97,6 @@ def corrupted(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"one\ntwo\0three\n", "line 2 holds a NUL"),
         ("one\n".encode("utf-16"), "UTF-16.*iconv"),
         (truncated(b"one\n" * 1009), "damaged gzip.*again"),
         (corrupted(b"one two three\n"), "damaged gzip.*again"),
@@ -131,7 +130,7 @@ def test_a_forbidden_file_is_a_sentence(tmp_path):
 def test_pairs_stand_side_by_side(tmp_path):
     source = written(tmp_path / "source", b"a\n\nc\n")
     target = written(tmp_path / "target", gzip.compress(b"A\nB\n\n"))
-    assert list(read_pairs(source, target)) == [("a", "A"), ("", "B"), ("c", "")]
+    assert list(read_pairs(source, target)) == [(1, "a", "A"), (2, "", "B"), (3, "c", "")]
 
 
 @pytest.mark.parametrize("counts", [(3, 7), (7, 3), (0, 5), (5, 0)])
@@ -139,6 +138,53 @@ def test_unequal_files_give_both_counts(tmp_path, counts):
     source, target = (written(tmp_path / name, b"x\n" * count) for name, count in zip("st", counts, strict=True))
     with pytest.raises(UserError, match=rf"s has {counts[0]} lines but .*t has {counts[1]}"):
         list(read_pairs(source, target))
+
+
+def test_a_reported_line_is_mended_and_passed_on(tmp_path):
+    source = written(tmp_path / "s", b"one\n\xfftwo\nthree\n")
+    target = written(tmp_path / "t", b"1\n2\n\xc3\n")
+    told = []
+    read = list(read_pairs(source, target, report=lambda *what: told.append(what)))
+    assert read == [(1, "one", "1"), (2, "\ufffdtwo", "2"), (3, "three", "\ufffd")]
+    assert [(name[-1], number) for name, number, _ in told] == [("s", 2), ("t", 3)]
+
+
+COLUMNS = "id\ten\tde\n1\ta dog\tein Hund\n2\t\teine Katze\n"
+OBJECTS = '{"de": "ein Hund", "en": "a dog"}\n{"en": "", "de": "eine Katze", "id": 2}\n'
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "first"),
+    [
+        ("t.tsv", COLUMNS, ("en", "de"), 2),
+        ("t.tsv", COLUMNS.partition("\n")[2], ("2", "3"), 1),
+        ("t.jsonl", OBJECTS, ("en", "de"), 1),
+    ],
+)
+def test_a_table_gives_the_fields_by_name_or_number(tmp_path, pack, name, content, fields, first):
+    path = written(tmp_path / name, pack(content.encode()))
+    rows = [(first, ["a dog", "ein Hund"]), (first + 1, ["", "eine Katze"])]
+    assert list(read_fields(path, fields)) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("t.tsv", "a\tb\nx\n", "line 2: 1 columns.*column 2"),
+        ("t.tsv", "a\tc\nx\ty\n", "no column 'b'.*a, c"),
+        ("t.tsv", "", "no column 'a'"),
+        ("t.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"}\n', "line 2: not a JSON object with texts for a, b"),
+        ("t.jsonl", '{"a": "x", "b": 7}\n', "line 1: not a JSON"),
+        ("t.jsonl", '["a", "b"]\n', "line 1: not a JSON"),
+        ("t.jsonl", "x\n", "line 1: not a JSON"),
+        ("t.jsonl", "[" * 100_000 + "\n", "line 1: not a JSON"),
+    ],
+)
+def test_a_bad_row_is_a_sentence(tmp_path, name, content, says):
+    path = written(tmp_path / name, content.encode())
+    with pytest.raises(UserError, match=says):
+        list(read_fields(path, ("a", "b")))
 
 
 def test_the_hash_is_of_the_content(tmp_path):

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -41,17 +42,29 @@ class Encoded:
 
     @classmethod
     def write(cls, folder: Path, name: str, sequences: Iterable[Sequence[int]]) -> Encoded:
-        """Stream the sequences to disk. The offsets arrive last: where they are, the tokens are whole."""
+        """Stream the sequences to disk."""
+        with cls.writer(folder, name) as add:
+            for sequence in sequences:
+                add(sequence)
+        return cls.open(folder, name)
+
+    @classmethod
+    @contextmanager
+    def writer(cls, folder: Path, name: str) -> Iterator[Callable[[Sequence[int]], None]]:
+        """A function that adds a sequence to the file. The offsets arrive last: where they are, the tokens are whole."""
         folder.mkdir(parents=True, exist_ok=True)
         tokens, offsets = _files(folder, name)
-        unfinished = [path.with_name(f"{path.name}.{os.getpid()}.part") for path in (tokens, offsets)]
+        unfinished = [path.with_name(f".{path.name}.{os.getpid()}") for path in (tokens, offsets)]
         ends = array("q", [0])
         try:
             with unfinished[0].open("wb") as file:
                 _header(file, 0)
-                for sequence in sequences:
+
+                def add(sequence: Sequence[int]) -> None:
                     file.write(np.asarray(sequence, dtype=np.int32).tobytes())
                     ends.append(ends[-1] + len(sequence))
+
+                yield add
                 file.seek(0)
                 _header(file, ends[-1])  # as long as the first: the format leaves room for the count to grow
             with unfinished[1].open("wb") as file:
@@ -62,7 +75,6 @@ class Encoded:
         finally:
             for path in unfinished:
                 path.unlink(missing_ok=True)
-        return cls.open(folder, name)
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Encoded:

@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: the built-in corpus, or two parallel files."""
+"""Where sentence pairs come from: the built-in corpus, two parallel files, or a table."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from regard.data import world
-from regard.data.text import content_hash, read_pairs
+from regard.data.text import Report, content_hash, read_fields, read_pairs
 from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
 
 
-class Source(Protocol):
-    """Gives the pairs of a split, the same ones each time."""
+Line = tuple[int, str, str]  # a number to find it by, its source and its target
 
-    def pairs(self, split: Split, folder: Path) -> Iterator[tuple[str, str]]: ...
+
+class Source(Protocol):
+    """Gives the lines of a split, the same ones each time; with `report`, bad ones are reported, not raised."""
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]: ...
+
+    def files(self, folder: Path) -> dict[str, Path]: ...  # the settings that name files, and the files
 
     def fingerprint(self, folder: Path) -> str: ...  # changes when the pairs change
+
+
+def pairs(data: Source, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
+    return ((source, target) for _, source, target in data.lines(split, folder))
 
 
 @dataclass(frozen=True)
@@ -43,12 +52,16 @@ class World:
             if self.__dict__[name] < 1:
                 raise ValueError(f"{name} = {self.__dict__[name]} must be at least 1.")
 
-    def pairs(self, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
-        return iter(_said(split, self.grammar_seed, self.longest, count))
+        said = _said(split, self.grammar_seed, self.longest, count)
+        return ((number, *pair) for number, pair in enumerate(said, start=1))
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return {}
 
     def fingerprint(self, folder: Path) -> str:
-        some = str([*islice(self.pairs("train", folder), 1000), *islice(self.pairs("valid", folder), 100)])
+        some = str([*islice(pairs(self, "train", folder), 1000), *islice(pairs(self, "valid", folder), 100)])
         return hashlib.sha256(some.encode()).hexdigest()
 
 
@@ -64,22 +77,87 @@ class Parallel:
 
     source: str  # training file, source language
     target: str  # training file, target language
-    valid_source: str  # validation file, source language
-    valid_target: str  # validation file, target language
+    valid_source: str = ""  # validation file, source language; "": hold out some of the training pairs
+    valid_target: str = ""  # validation file, target language
+    hold_out: float = 0.0  # share of the training pairs that validate instead, where no validation files are named
 
-    def pairs(self, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
-        files = {"train": (self.source, self.target), "valid": (self.valid_source, self.valid_target)}
-        if split not in files:
-            raise UserError(f"The recipe names no {split} files.")
-        source, target = files[split]
-        return read_pairs(find(source, folder), find(target, folder))
+    def __post_init__(self) -> None:
+        if bool(self.valid_source) != bool(self.valid_target):
+            raise ValueError("valid_source and valid_target must be named together.")
+        _check_hold_out(self.valid_source, self.hold_out)
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        if split == "valid" and self.valid_source:
+            return read_pairs(find(self.valid_source, folder), find(self.valid_target, folder), report=report)
+        every = read_pairs(find(self.source, folder), find(self.target, folder), report=report)
+        return _side(every, split, self.hold_out)
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return _files(self, ("source", "target", "valid_source", "valid_target"), folder)
 
     def fingerprint(self, folder: Path) -> str:
-        files = (self.source, self.target, self.valid_source, self.valid_target)
-        return " ".join(content_hash(find(file, folder)) for file in files)
+        return _hashes(self.files(folder))
 
 
-SOURCES: dict[str, type[World] | type[Parallel]] = {"world": World, "parallel": Parallel}
+@dataclass(frozen=True)
+class Table:
+    """One file with both sides in each line: JSONL, or columns between tabs; plain or gzip."""
+
+    train: str  # training file, .jsonl or .tsv
+    source: str  # the source's key (JSONL), its column's number from 1, or its column's name in the first line
+    target: str  # the target's
+    valid: str = ""  # validation file, of the same form; "": hold out some of the training pairs
+    hold_out: float = 0.0  # share of the training pairs that validate instead, where no validation file is named
+
+    def __post_init__(self) -> None:
+        if not (self.source and self.target):
+            raise ValueError("source and target must each name a field.")
+        _check_hold_out(self.valid, self.hold_out)
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        own_file = split == "valid" and self.valid
+        path = find(self.valid if own_file else self.train, folder)
+        read = read_fields(path, (self.source, self.target), report=report)
+        every = ((number, source, target) for number, (source, target) in read)
+        return every if own_file else _side(every, split, self.hold_out)
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return _files(self, ("train", "valid"), folder)
+
+    def fingerprint(self, folder: Path) -> str:
+        return _hashes(self.files(folder))
+
+
+def _check_hold_out(valid: str, share: float) -> None:
+    if valid and share:
+        raise ValueError("hold_out is for training without a validation file: set it to 0.")
+    if not valid and not 0 < share < 1:
+        raise ValueError(f"without a validation file, hold_out = {share} must be above 0 and below 1, such as 0.02.")
+
+
+def _side(every: Iterator[Line], split: Split, share: float) -> Iterator[Line]:
+    """The held-out lines or the others. Chosen by their source, so that a repeated sentence is never on both sides."""
+    if split == "test":
+        raise UserError("The recipe names no test files.")
+    if not share:
+        return every
+    return (line for line in every if _held_out(line[1], share) == (split == "valid"))
+
+
+def _held_out(text: str, share: float) -> bool:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) < share * 2**64
+
+
+def _files(config: Source, keys: tuple[str, ...], folder: Path) -> dict[str, Path]:
+    return {key: find(config.__dict__[key], folder) for key in keys if config.__dict__[key]}
+
+
+def _hashes(files: dict[str, Path]) -> str:
+    return " ".join(content_hash(file) for file in files.values())
+
+
+SOURCES: dict[str, type[World | Parallel | Table]] = {"world": World, "parallel": Parallel, "table": Table}
 
 
 def find(path: str, folder: Path) -> Path:

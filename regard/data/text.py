@@ -1,4 +1,4 @@
-"""Lines from plain and gzip files.
+"""Lines, pairs of lines and fields of tables, from plain and gzip files.
 
 A line ends at "\\n" and nowhere else, so that line n of the source is line n of the target whatever stands
 inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream and never held whole.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
@@ -20,6 +21,7 @@ from regard.interface import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 @contextmanager
@@ -44,9 +46,14 @@ def _content(path: Path) -> Iterator[BinaryIO]:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def read_lines(path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
+Report = Callable[[str, int, str], None]  # told of a file, a line and what is wrong with it
+
+
+def read_lines(
+    path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] = "strict", report: Report | None = None
+) -> Iterator[str]:
     """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
-    into U+FFFD."""
+    into U+FFFD. With `report` a line that would stop the reading is reported, mended and passed on."""
     opened: AbstractContextManager[BinaryIO]
     if isinstance(path, (str, Path)):
         opened, name = _content(Path(path)), str(path)
@@ -58,32 +65,78 @@ def read_lines(path: Path | str | BinaryIO, *, errors: Literal["strict", "replac
                 if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
                     raise UserError(f"{name} is UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8.")
                 line = line.removeprefix(BOM_UTF8)
-            if b"\0" in line:
-                raise UserError(f"{name}, line {number} holds a NUL byte: not a plain text file; name one that is.")
             line = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{name}, line {number}: byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8; "
-                    "convert the file (iconv -f LATIN1 -t UTF-8) or use --errors replace."
-                ) from None
+                wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8"
+                remedy = "convert the file (iconv -f LATIN1 -t UTF-8) or use --errors replace"
+                _tell(report, name, number, wrong, remedy)
+                text = line.decode("utf-8", "replace")
             yield text
 
 
-def read_pairs(source: Path | str, target: Path | str) -> Iterator[tuple[str, str]]:
-    """Line n of the source beside line n of the target."""
-    sources, targets = read_lines(source), read_lines(target)
-    for pairs, (left, right) in enumerate(zip_longest(sources, targets)):
+def _tell(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
+    if report is None:
+        raise UserError(f"{name}, line {number}: {wrong}; {remedy}.")
+    report(name, number, wrong)
+
+
+def read_pairs(
+    source: Path | str, target: Path | str, *, report: Report | None = None
+) -> Iterator[tuple[int, str, str]]:
+    """Line n of the source beside line n of the target, with n."""
+    sources, targets = read_lines(source, report=report), read_lines(target, report=report)
+    for number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
         if left is None or right is None:
             ended, goes_on = (source, targets) if left is None else (target, sources)
-            longer = pairs + 1 + sum(1 for _ in goes_on)
-            counts = (pairs, longer) if ended is source else (longer, pairs)
+            longer = number + sum(1 for _ in goes_on)
+            counts = (number - 1, longer) if ended is source else (longer, number - 1)
             raise UserError(
                 f"{source} has {counts[0]} lines but {target} has {counts[1]}; "
                 "parallel files need the same number, line n of one translating line n of the other."
             )
-        yield left, right
+        yield number, left, right
+
+
+def read_fields(
+    path: Path | str, fields: Sequence[str], *, report: Report | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each line of a table, with the line's number.
+
+    JSONL if its name says so, and then a field is a key; else columns between tabs, and a field is a column's number
+    from 1, or its name in the first line.
+    """
+    lines = enumerate(read_lines(path, report=report), start=1)
+    if any(suffix in JSON_SUFFIXES for suffix in Path(path).suffixes):
+        for number, line in lines:
+            try:
+                entry = json.loads(line)
+                values = [entry[field] for field in fields]
+                if not all(isinstance(value, str) for value in values):
+                    raise TypeError
+            except (ValueError, KeyError, TypeError, RecursionError):
+                names = ", ".join(fields)
+                _tell(report, str(path), number, f"not a JSON object with texts for {names}", "mend or delete it")
+                continue
+            yield number, values
+        return
+    if all(field.isdecimal() and int(field) for field in fields):
+        columns = [int(field) - 1 for field in fields]
+    else:
+        header = next(lines, (0, ""))[1].split("\t")
+        for field in fields:
+            if field not in header:
+                shown = ", ".join(header)[:200]
+                raise UserError(f"{path} has no column {field!r}: its first line names {shown}; or give a number.")
+        columns = [header.index(field) for field in fields]
+    for number, line in lines:
+        cells = line.split("\t")
+        if max(columns) >= len(cells):
+            wrong = f"{len(cells)} columns between tabs, but column {max(columns) + 1} is asked for"
+            _tell(report, str(path), number, wrong, "mend or delete it")
+            continue
+        yield number, [cells[column] for column in columns]
 
 
 def content_hash(path: Path | str) -> str:

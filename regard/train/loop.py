@@ -38,6 +38,7 @@ class TrainConfig:
     metric: Literal["loss", "bleu"] = "loss"  # what makes a checkpoint the best one
     patience: int = 0  # stop after so many validations without a better one; 0: never
     average: int = 1  # validate and keep the mean of the weights at this many validations
+    from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
 
     def __post_init__(self) -> None:
         if not (self.steps or self.epochs or self.minutes):

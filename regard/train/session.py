@@ -20,12 +20,12 @@ import torch
 from regard import machine, score
 from regard.checkpoint import Folder, append_log, read_tensors, write_atomically, write_tensors
 from regard.data.batches import Encoded, Pairs, Stats, plan, stats, validation_plan
-from regard.data.sources import Split
+from regard.data.sources import Split, pairs
 from regard.data.tokenizers import Tokenizers
 from regard.interface import Batch, Learns, Progress, Sample, UserError
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, build_model
-from regard.train.loop import Training, train_steps, weights
+from regard.train.loop import Training, load_weights, train_steps, weights
 
 MAY_GROW = {"train.steps", "train.epochs", "train.minutes"}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
@@ -61,6 +61,7 @@ class Session:
 
     def __init__(self, recipe: Recipe, out: str | Path, *, device: str = "cpu") -> None:
         self.folder = Folder(out)
+        self.folder.sweep()
         self.device = machine.device(device)
         self.resumed = self.folder.config.exists()
         if self.resumed:
@@ -69,9 +70,11 @@ class Session:
         self.facts = self._facts(recipe)
         train = dataclasses.replace(recipe.train, precision=self.facts["precision"])
         self.recipe = recipe
+        self.teacher = find_run(train.from_, recipe.folder) if train.from_ else None
         self.tokenizers = self._tokenizers()
+        self.left_out: dict[str, int] = {}  # pairs of a split that are empty on one side, or too long
         self.train_pairs, self.valid_pairs = self._encoded("train"), self._encoded("valid")
-        self.valid_text = list(recipe.data.pairs("valid", recipe.folder))
+        self.valid_text = list(self._text("valid"))
         self.batches = ShuffledPairs(self.train_pairs, tokens=train.batch_tokens, seed=recipe.seed)
         model = build_model(recipe, self.tokenizers).to(self.device)
         self.run = Run(recipe, self.tokenizers, model, self.device)
@@ -79,8 +82,10 @@ class Session:
         torch.manual_seed(recipe.seed)
         if self.resumed and self.folder.last.exists():
             self.training.load(*read_tensors(self.folder.last))
+        elif self.teacher:
+            load_weights(model, read_tensors(self.teacher.best)[0])
         # last of the files: a folder without it was never begun
-        write_atomically(self.folder.config, recipe.to_toml())
+        write_atomically(self.folder.config, recipe.to_toml(placed=True))
 
     # --- opening ---
 
@@ -88,7 +93,7 @@ class Session:
         """The machine, the data and the precision, as they were when the run began."""
         fingerprint = recipe.data.fingerprint(recipe.folder)
         if self.resumed and self.folder.environment.exists():
-            facts: dict[str, Any] = json.loads(self.folder.environment.read_text())
+            facts = self.folder.facts()
             if facts["data"] != fingerprint:
                 raise UserError(
                     f"The data has changed since {self.folder.path} was begun: restore it, or start anew with -o."
@@ -97,38 +102,61 @@ class Session:
         precision = recipe.train.precision
         if precision == "auto":
             precision = "bfloat16" if self.device.type == "cpu" and machine.bf16_gain() > 1.5 else "float32"
-        facts = {**machine.facts(), "data": fingerprint, "precision": precision}
+        files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
+        facts = {**machine.facts(), "files": files, "data": fingerprint, "precision": precision}
         write_atomically(self.folder.environment, json.dumps(facts, indent=2) + "\n")
         return facts
+
+    def _text(self, split: Split) -> Iterator[tuple[str, str]]:
+        return pairs(self.recipe.data, split, self.recipe.folder)
 
     def _tokenizers(self) -> Tokenizers:
         # what an attempt that failed before it began has left may be of other text
         if self.resumed and self.folder.tokenizer.exists():
             return Tokenizers.from_json(self.folder.tokenizer.read_bytes())
-        recipe = self.recipe
-        tokenizers = Tokenizers.train(
-            lambda: recipe.data.pairs("train", recipe.folder), **dataclasses.asdict(recipe.tokens)
-        )
+        if self.teacher:  # its weights know its words only
+            tokenizers = Tokenizers.from_json(self.teacher.tokenizer.read_bytes())
+        else:
+            how = dataclasses.asdict(self.recipe.tokens)
+            del how["longest"]
+            tokenizers = Tokenizers.train(lambda: self._text("train"), **how)
         write_atomically(self.folder.tokenizer, tokenizers.to_json())
         return tokenizers
 
     def _encoded(self, split: Split) -> Pairs:
-        sides = {"source": self.tokenizers.source, "target": self.tokenizers.target}
-        names = [f"{split}.{side}" for side in sides]
-        if not (self.resumed and (self.folder.data / split).exists()):
-            for place, (side, tokenizer) in enumerate(sides.items()):
-                texts = (pair[place] for pair in self.recipe.data.pairs(split, self.recipe.folder))
-                encoded = (ids for chunk in chunks(texts) for ids in tokenizer.encode_all(chunk))
-                Encoded.write(self.folder.data, f"{split}.{side}", encoded)
-            write_atomically(self.folder.data / split, "encoded\n")
-        pairs = Pairs(*(Encoded.open(self.folder.data, name) for name in names))
-        if not len(pairs):
-            raise UserError(f"The {split} data is empty: give at least one pair of lines.")
-        return pairs
+        names = [f"{split}.{side}" for side in ("source", "target")]
+        done = self.folder.data / split  # says how many pairs were left out
+        if not (self.resumed and done.exists()):
+            left_out, longest = 0, self.recipe.tokens.longest
+            source, target = (Encoded.writer(self.folder.data, name) for name in names)
+            with source as add_source, target as add_target:
+                for chunk in chunks(self._text(split)):
+                    sides = zip(*chunk, strict=True)
+                    encoded = (t.encode_all(list(side)) for t, side in zip(self.tokenizers, sides, strict=True))
+                    for pair in zip(*encoded, strict=True):
+                        if not all(0 < len(ids) <= longest for ids in pair):
+                            left_out += 1
+                            continue
+                        add_source(pair[0])
+                        add_target(pair[1])
+            write_atomically(done, f"{left_out}\n")
+        encoded_pairs = Pairs(*(Encoded.open(self.folder.data, name) for name in names))
+        self.left_out[split] = int(done.read_text())
+        if not len(encoded_pairs):
+            short = f" of at most {self.recipe.tokens.longest} tokens a side" if self.left_out[split] else ""
+            raise UserError(f"The {split} data is empty: give at least one pair of lines{short}.")
+        return encoded_pairs
 
     @property
     def parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.run.model.parameters())
+
+    def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
+        """The first training lines, source and target in turn: as written, in tokens, and put together again."""
+        for pair in islice(self._text("train"), count):
+            for text, tokenizer in zip(pair, self.tokenizers, strict=True):
+                shown = [piece.text for piece in tokenizer.pieces(text)]
+                yield text, shown, tokenizer.decode(tokenizer.encode(text))
 
     # --- stepping ---
 
@@ -171,15 +199,15 @@ class Session:
             nll, tokens = nll + float(loss.nll), tokens + loss.tokens
         metrics = {"loss": nll / tokens, "tokens": float(tokens)}
         count = len(self.valid_text) if self.training.config.metric == "bleu" else SHOWN_SAMPLES
-        pairs = self.valid_text[:count]
-        outputs = [p.text for p in self.run.predict([s for s, _ in pairs])]
+        shown = self.valid_text[:count]
+        outputs = [p.text for p in self.run.predict([s for s, _ in shown])]
         if self.training.config.metric == "bleu":
-            metrics["bleu"] = score.bleu(outputs, [reference for _, reference in pairs]).value
-        samples = (Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True))
+            metrics["bleu"] = score.bleu(outputs, [reference for _, reference in shown]).value
+        samples = (Sample(*pair, output) for pair, output in zip(shown, outputs, strict=True))
         return metrics, tuple(islice(samples, SHOWN_SAMPLES))
 
 
-def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+def chunks(texts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     iterator = iter(texts)
     while chunk := list(islice(iterator, LINES_AT_ONCE)):
         yield chunk
@@ -188,9 +216,30 @@ def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
 def refuse_changes(recipe: Recipe, folder: Folder) -> None:
     """The recipe of an existing run may ask for more of the same, and for nothing else."""
     before, _ = read_recipe(folder.config)
-    changed = [key for key in recipe.differences(before) if key not in MAY_GROW]
-    if changed:
+    changed = recipe.differences(before)
+    other = [key for key in changed if key not in MAY_GROW]
+    if other:
         raise UserError(
-            f"{folder.path} was begun with another recipe, which differs in {', '.join(changed)}: "
+            f"{folder.path} was begun with another recipe, which differs in {', '.join(other)}: "
             "choose another folder with -o, or take those settings back."
         )
+    for key in changed:
+        was, now = (each.train.__dict__[key.removeprefix("train.")] for each in (before, recipe))
+        if was == 0 or 0 < now < was:  # 0: no limit
+            raise UserError(
+                f"{folder.path} was begun with {key} = {was}, and {now} is less: a run can only be made longer; "
+                "choose another folder with -o, or take the setting back."
+            )
+
+
+def find_run(path: str, folder: Path) -> Folder:
+    """The run to begin from: absolute as it is, else from the recipe's folder, else from here."""
+    tries = [folder / path, Path(path)]
+    for candidate in tries:
+        if candidate.is_dir():
+            found = Folder(candidate).must_exist()
+            if not found.best.exists():
+                raise UserError(f"train.from = {path!r} has no model yet: train it until its first validation.")
+            return found
+    looked = " and ".join(str(candidate) for candidate in dict.fromkeys(map(Path.absolute, tries)))
+    raise UserError(f"train.from = {path!r} was not found: looked at {looked}; give a run folder.")
