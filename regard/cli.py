@@ -261,6 +261,63 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+# --- new and runs ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def new(
+    task: Annotated[Literal["translation"], typer.Argument(help="What the recipe is for.")],
+    source: Annotated[str, typer.Option(help="Training text, source language; with --file, its field.")],
+    target: Annotated[str, typer.Option(help="Training text, target language; with --file, its field.")],
+    valid: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Validation files; otherwise some training pairs are kept apart."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="One .jsonl or .tsv file instead of two; fields are keys, columns or numbers.")
+    ] = None,
+    valid_file: Annotated[str | None, typer.Option(help="A validation file beside --file.")] = None,
+    model: Annotated[str, typer.Option(help="Which model; `regard models` lists them.")] = "transformer",
+    output: Annotated[Path, typer.Option("-o", "--out", help="The recipe to write.")] = Path("translation.toml"),
+) -> None:
+    """Write a complete recipe for your own files, with values chosen from their size and this machine."""
+    from regard.checkpoint import write_atomically
+    from regard.new import data_of
+    from regard.new import new as new_recipe
+
+    if output.exists():
+        raise_user_error(f"{output} exists already: choose another name with -o, or remove it.")
+    folder = output.absolute().parent.resolve()
+    with err.status("Reading the data …"):
+        data_name, data = data_of(
+            file=file, source=source, target=target, valid=valid, valid_file=valid_file, folder=folder
+        )
+        recipe, reasons = new_recipe(data_name, data, folder=folder, model=model)
+        text = recipe.to_toml(reasons=reasons)
+    write_atomically(output, text)
+    values = recipe.flat()
+    for key, reason in reasons.items():
+        out.print(f"{key} = {values[key]}: {reason}", markup=False)
+    out.print(f"\nWrote {output}. Next: regard check {output}, then regard train {output}", markup=False)
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds runs.")] = Path("runs"), as_json: Json = False
+) -> None:
+    """What has been trained: model, score, size, state."""
+    from regard.runs import runs as every_run
+
+    found = every_run(folder)
+    if as_json:
+        print_plain(json.dumps([dataclasses.asdict(run) for run in found]))
+    elif not found:
+        out.print(f"There is no run in {folder} yet.", markup=False)
+    else:
+        rows = [{**dataclasses.asdict(run), "megabytes": f"{run.megabytes:.1f}"} for run in found]
+        show_table([{key: str(value) for key, value in row.items()} for row in rows])
+
+
 # --- predict -----------------------------------------------------------------------------------------------------
 
 
@@ -395,8 +452,6 @@ def look(
 @app.command()
 def models(as_json: Json = False) -> None:
     """The models there are: paper, year, what each can do."""
-    from rich.table import Table
-
     from regard.models import MODELS, abilities
 
     rows = [
@@ -406,12 +461,7 @@ def models(as_json: Json = False) -> None:
     if as_json:
         print_plain(json.dumps(rows, ensure_ascii=False))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in rows[0]:
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
-    for row in rows:
-        table.add_row(*row.values())
-    out.print(table, soft_wrap=False)
+    show_table(rows)
 
 
 @app.command()
@@ -430,6 +480,23 @@ def info(as_json: Json = False) -> None:
     widest = max(map(len, facts))
     for name, value in facts.items():
         print_plain(f"{name:<{widest}}  {value}")
+
+
+def show_table(rows: list[dict[str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in rows[0]:
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for row in rows:
+        table.add_row(*row.values())
+    out.print(table, soft_wrap=False)
+
+
+def raise_user_error(text: str) -> None:
+    from regard.interface import UserError
+
+    raise UserError(text)
 
 
 def print_plain(text: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import subprocess
 import sys
+import time
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +35,18 @@ def bf16_gain() -> float:
     """How many times faster than float32 a bf16 matmul is here; 0 where it does not run."""
     probe = subprocess.run([sys.executable, "-c", _BF16_PROBE], capture_output=True, text=True, timeout=120)
     return float(probe.stdout) if probe.returncode == 0 else 0.0
+
+
+@cache
+def matmul_gflops() -> float:
+    """The fastest that this machine multiplies matrices, in float32."""
+    width, best = 768, math.inf
+    a, b = torch.randn(width, width), torch.randn(width, width)
+    for _ in range(20):
+        began = time.perf_counter()
+        a @ b
+        best = min(best, time.perf_counter() - began)
+    return 2 * width**3 / best / 1e9
 
 
 def tune_allocator() -> None:

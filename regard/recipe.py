@@ -66,9 +66,12 @@ class Recipe:
 
     def differences(self, other: Recipe) -> list[str]:
         """The dotted keys that differ."""
-        ours, theirs = tomllib.loads(self.to_toml()), tomllib.loads(other.to_toml())
-        flat = [_flatten(ours), _flatten(theirs)]
-        return sorted(key for key in {**flat[0], **flat[1]} if flat[0].get(key) != flat[1].get(key))
+        ours, theirs = self.flat(), other.flat()
+        return sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
+
+    def flat(self) -> dict[str, Any]:
+        """Dotted key -> value."""
+        return _flatten(tomllib.loads(self.to_toml()))
 
 
 def _by_section(dotted: Mapping[str, str]) -> dict[str, dict[str, str]]:

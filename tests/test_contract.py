@@ -44,6 +44,8 @@ def table() -> dict[str, Case]:
     for score in ("bilinear", "additive", "mlp"):
         config = rnnsearch.Config(**small, score=score, project=True)
         cases[f"rnnsearch {score} project"] = ("rnnsearch", config, APART)
+    for name, sizes in (("", small), (" 3 heads", several)):
+        cases[f"rnnsearch lexical{name}"] = ("rnnsearch", rnnsearch.Config(**sizes, lexical=True), APART)
     for cell in ("lstm", "gru-after", "tanh"):
         cases[f"rnnsearch {cell}"] = ("rnnsearch", rnnsearch.Config(**small, cell=cell), APART)
     for cell in ("gru", "lstm"):

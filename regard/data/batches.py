@@ -51,7 +51,7 @@ class Encoded:
     @classmethod
     @contextmanager
     def writer(cls, folder: Path, name: str) -> Iterator[Callable[[Sequence[int]], None]]:
-        """A function that adds a sequence to the file. The offsets arrive last: where they are, the tokens are whole."""
+        """A function that adds a sequence. The offsets arrive last: where they are, the tokens are whole."""
         folder.mkdir(parents=True, exist_ok=True)
         tokens, offsets = _files(folder, name)
         unfinished = [path.with_name(f".{path.name}.{os.getpid()}") for path in (tokens, offsets)]

@@ -17,6 +17,7 @@ class Encoded(NamedTuple):
     states: Tensor  # (batch, source, dim)
     mask: Tensor  # (batch, source)
     final: tuple[CellState, ...]  # per layer, after the last token; empty for an encoder that does not recur
+    values: Tensor  # (batch, source, value_dim): what looking at a token brings back, its state and perhaps more
 
 
 class Embedding(nn.Module):
@@ -39,12 +40,21 @@ class Embedding(nn.Module):
 class RecurrentEncoder(nn.Module):
     """hₜ = f(xₜ, hₜ₋₁), one way or both; `reverse` reads the sentence last word first (Sutskever 2014, 3.3)."""
 
-    def __init__(self, *, embed: nn.Module, recurrent: Recurrent, dropout: float = 0.0, reverse: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        recurrent: Recurrent,
+        dropout: float = 0.0,
+        reverse: bool = False,
+        lexical: bool = False,  # a token's value is its own vector beside its state
+    ) -> None:
         super().__init__()
         self.embed = embed
         self.recurrent = recurrent
         self.dropout = nn.Dropout(dropout)
         self.reverse = reverse
+        self.lexical = lexical
 
     def forward(self, source: Tensor) -> Encoded:
         mask = source != PAD  # (batch, source)
@@ -52,7 +62,9 @@ class RecurrentEncoder(nn.Module):
         if self.reverse:
             embedded = reverse(embedded, mask)
         states, final = self.recurrent(embedded, mask)
-        return Encoded(self.dropout(states), mask, final)
+        states = self.dropout(states)
+        values = torch.cat((embedded, states), dim=-1) if self.lexical else states
+        return Encoded(states, mask, final, values)
 
 
 class TransformerEncoder(nn.Module):
@@ -70,4 +82,4 @@ class TransformerEncoder(nn.Module):
         places = torch.arange(source.shape[1], device=source.device)
         embedded = self.dropout(self.positions(self.embed(source), places))
         states, _ = self.stack(embedded, mask=mask[:, None], real=mask)
-        return Encoded(states, mask, ())
+        return Encoded(states, mask, (), states)

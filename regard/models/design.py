@@ -25,4 +25,5 @@ class Design:
     task: str
     config: type[Any]  # a frozen dataclass whose defaults are the model's preset
     build: Callable[[Any, Vocabulary], nn.Module]
+    sizes: tuple[Any, ...]  # settings for little, medium, much and very much text
     presets: Mapping[str, Any] = field(default_factory=dict)  # further named settings

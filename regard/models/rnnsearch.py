@@ -2,6 +2,8 @@
 
 eₜᵢ = score(sₜ₋₁, hᵢ);   αₜ = softmax(eₜ);   cₜ = Σᵢ αₜᵢ hᵢ;   sₜ = f(yₜ₋₁, sₜ₋₁, cₜ);   s₀ = tanh(W ←h₁)
 p(yₜ) from [sₜ; cₜ; yₜ₋₁]        Bahdanau, Cho, Bengio 2015, section 3.1 and A.1.2
+
+lexical: cₜ = Σᵢ αₜᵢ [xᵢ; hᵢ], so that rare words reach the output unmixed (after Nguyen & Chiang 2018, section 4).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Config:
     project: bool = (
         False  # look at learnt projections of the source states; dot and its like always do, to match widths
     )
+    lexical: bool = False  # looking at a word brings back its own vector beside its state
     tie: bool = True  # the output matrix is the target embedding
     dropout: float = 0.1  # on embeddings, source states and before the output
     label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
@@ -82,7 +85,7 @@ class AttentiveDecoder(nn.Module):
         _, *rest = self.cell.start(backward.shape[0])
         attending = (torch.tanh(self.first(backward)), *rest)
         upper = self.upper.start(backward.shape[0]) if self.upper else ()
-        memory = self.attention.memory(encoded.states, encoded.states, encoded.mask)
+        memory = self.attention.memory(encoded.states, encoded.values, encoded.mask)
         return memory, Carry(attending, upper)
 
     def look_then_move(self, read: Tensor, memory: Memory, state: CellState) -> tuple[Tensor, CellState]:
@@ -124,7 +127,7 @@ class AttentiveDecoder(nn.Module):
 
 def attention(config: Config) -> Attention | MultiHead:
     """Over the 2·hidden-wide source states: themselves as keys and values, or projections of them."""
-    memory_dim = 2 * config.hidden
+    memory_dim, value_dim = 2 * config.hidden, value_width(config)
     if config.heads == 1 and not config.project and config.score not in ONE_WIDTH:
         plain = score(config.score, query_dim=config.hidden, key_dim=memory_dim, hidden=config.hidden)
         return Attention(score=plain)
@@ -133,17 +136,21 @@ def attention(config: Config) -> Attention | MultiHead:
         heads=config.heads,
         query_dim=config.hidden,
         key_dim=memory_dim,
-        value_dim=memory_dim,
+        value_dim=value_dim,
         head_dim=width,
         value_head_dim=memory_dim // config.heads,
-        out_dim=memory_dim,
+        out_dim=value_dim,
         score=score(config.score, query_dim=width, key_dim=width, hidden=width),
     )
 
 
+def value_width(config: Config) -> int:
+    return 2 * config.hidden + (config.embedding if config.lexical else 0)
+
+
 def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
     cell = CELLS[config.cell]
-    memory_dim = 2 * config.hidden
+    value_dim = value_width(config)
     encoder = RecurrentEncoder(
         embed=Embedding(vocab=vocabulary.source, dim=config.embedding, dropout=config.dropout),
         recurrent=Recurrent(
@@ -155,6 +162,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
             dropout=config.dropout,
         ),
         dropout=config.dropout,
+        lexical=config.lexical,
     )
     upper = None
     if config.layers > 1:
@@ -172,10 +180,10 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
         embed=embed,
         attention=attention(config),
         cell=attending,
-        told=nn.Linear(memory_dim, projected, bias=False),
+        told=nn.Linear(value_dim, projected, bias=False),
         first=nn.Linear(config.hidden, config.hidden),
         upper=upper,
-        readout=nn.Linear(config.hidden + memory_dim + config.embedding, config.embedding),
+        readout=nn.Linear(config.hidden + value_dim + config.embedding, config.embedding),
         head=SoftmaxHead(
             dim=config.embedding,
             vocab=vocabulary.target,
@@ -194,4 +202,5 @@ DESIGN = Design(
     task="translation",
     config=Config,
     build=build,
+    sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),
 )

@@ -124,4 +124,5 @@ DESIGN = Design(
     task="translation",
     config=Config,
     build=build,
+    sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),
 )

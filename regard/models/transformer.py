@@ -47,6 +47,13 @@ PRESETS = {
     "big": Config(dim=1024, heads=16, feed_forward=4096, layers=6, norm="post", dropout=0.3),
 }
 
+SIZES = (
+    Config(dim=128, heads=4, feed_forward=512, layers=2),
+    Config(dim=256, heads=4, feed_forward=1024, layers=3),
+    Config(dim=384, heads=6, feed_forward=1536, layers=4),
+    Config(dim=512, heads=8, feed_forward=2048, layers=6),
+)
+
 
 class TransformerDecoder(nn.Module):
     def __init__(
@@ -128,5 +135,6 @@ DESIGN = Design(
     task="translation",
     config=Config,
     build=build,
+    sizes=SIZES,
     presets=PRESETS,
 )

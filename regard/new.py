@@ -1,0 +1,162 @@
+"""new: a complete recipe for a person's own files; each choice follows from their size and the machine, and says so."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from regard import machine
+from regard.config import unknown
+from regard.data.sources import Parallel, Source, Table, find
+from regard.interface import UserError
+from regard.models import MODELS
+from regard.models.design import Vocabulary
+from regard.recipe import Recipe, Tokens
+from regard.train.loop import TrainConfig
+
+UNDECIDED = 0.5  # a hold_out until the data has been counted
+PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
+SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
+PATIENCE_OF_PEOPLE = 12 * 3600.0  # seconds: a model that takes longer is not the one to begin with
+SMALL, MEDIUM, LARGE = 10_000, 200_000, 2_000_000  # pairs
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the choices depend on."""
+
+    pairs: int
+    words: float  # in the middle line, the longer side
+    longest: int  # words
+
+
+def data_of(
+    *, file: str | None, source: str, target: str, valid: tuple[str, str] | None, valid_file: str | None, folder: Path
+) -> tuple[str, Source]:
+    """The [data] section, its paths as they read from the recipe's folder."""
+    if file is None:
+        if valid_file:
+            raise UserError("--valid-file goes with --file; two parallel files are validated on --valid SOURCE TARGET.")
+        valid_source, valid_target = (written(path, folder) for path in valid) if valid else ("", "")
+        return "parallel", Parallel(
+            source=written(source, folder),
+            target=written(target, folder),
+            valid_source=valid_source,
+            valid_target=valid_target,
+            hold_out=0.0 if valid else UNDECIDED,
+        )
+    if valid:
+        raise UserError("--valid goes with two parallel files; beside --file give --valid-file.")
+    valid_path = written(valid_file, folder) if valid_file else ""
+    return "table", Table(written(file, folder), source, target, valid_path, hold_out=0.0 if valid_file else UNDECIDED)
+
+
+def written(path: str, folder: Path) -> str:
+    """A path typed here as it must be written in a recipe there."""
+    found = find(path, Path.cwd())
+    if not (Path.cwd() / path).exists():
+        return path  # found through $REGARD_DATA, as the recipe will find it
+    return os.path.relpath(found, folder) if found.is_relative_to(folder) else str(found)
+
+
+def survey(data: Source, folder: Path) -> Survey:
+    lengths = [max(len(source.split()), len(target.split())) for _, source, target in every_line(data, folder)]
+    if not lengths:
+        raise UserError("The training data is empty: give at least one pair of lines.")
+    return Survey(len(lengths), median(lengths), max(lengths))
+
+
+def every_line(data: Source, folder: Path) -> Iterator[tuple[int, str, str]]:
+    """All training lines, those that will be held out too."""
+    yield from data.lines("train", folder)
+    if isinstance(data, Parallel | Table) and data.hold_out:
+        yield from data.lines("valid", folder)
+
+
+def new(data_name: str, data: Source, *, folder: Path, model: str = "transformer") -> tuple[Recipe, dict[str, str]]:
+    """A recipe for this data, and the reasons for what it says, by dotted key."""
+    if model not in MODELS:
+        raise unknown(model, MODELS, "The model")
+    seen = survey(data, folder)
+    reasons = {}
+    if isinstance(data, Parallel | Table) and data.hold_out:
+        share = min(0.05, 1000 / seen.pairs) if seen.pairs >= 200 else 0.1
+        data = replace(data, hold_out=round(share, 4))
+        reasons["data.hold_out"] = (
+            f"no validation file: about {max(1, round(share * seen.pairs)):,} pairs are kept apart."
+        )
+    tokens, reasons_of_tokens = choose_tokens(seen)
+    config, train, reasons_of_size = choose_size(seen, tokens, model)
+    reasons |= reasons_of_tokens | reasons_of_size
+    return Recipe("translation", 1, data_name, data, tokens, model, config, train, folder), reasons
+
+
+def choose_tokens(seen: Survey) -> tuple[Tokens, dict[str, str]]:
+    size = by_size(seen.pairs, 2000, 8000, 16000, 32000)
+    longest = 256
+    while longest < min(1024, 2 * PIECES_PER_WORD * seen.words):
+        longest *= 2
+    return Tokens(size=size, longest=longest), {
+        "tokens.kind": "sub-words: no word is unknown, and rare ones share their parts.",
+        "tokens.size": f"{seen.pairs:,} pairs: few enough types that each is seen often.",
+        "tokens.longest": f"the middle line has {seen.words:g} words, the longest {seen.longest:,}.",
+    }
+
+
+def choose_size(seen: Survey, tokens: Tokens, model: str) -> tuple[Any, TrainConfig, dict[str, str]]:
+    design = MODELS[model]
+    sizes = by_size(seen.pairs, 1, 2, 3, 4)
+    dropout = by_size(seen.pairs, 0.3, 0.3, 0.2, 0.1)
+    epochs = min(60, max(3, round(600_000 / seen.pairs)))
+    a_line = max(1.0, PIECES_PER_WORD * seen.words) + 1
+    peak = machine.matmul_gflops()
+    for config in reversed(design.sizes[:sizes]):
+        with torch.device("meta"):
+            built = design.build(config, Vocabulary(tokens.size, tokens.size, tokens.joint))
+        parameters = sum(parameter.numel() for parameter in built.parameters())
+        seconds = 6 * parameters * a_line * seen.pairs * epochs / (SHARE_OF_PEAK * peak * 1e9)
+        if seconds < PATIENCE_OF_PEOPLE:
+            break
+    batch_tokens = by_size(seen.pairs, 1024, 4096, 4096, 8192)
+    an_epoch = max(1, round(seen.pairs * a_line / batch_tokens))
+    steps = an_epoch * epochs
+    train = TrainConfig(
+        epochs=epochs,
+        batch_tokens=batch_tokens,
+        learning_rate=by_size(seen.pairs, 1e-3, 2e-3, 1e-3, 1e-3),
+        schedule="linear",
+        warmup=min(1000, max(1, steps // 10)),
+        validate_every=max(20, an_epoch),
+        patience=5,
+    )
+    first = next(iter(vars(config)))  # the reason stands above the first of the sizes
+    return (
+        replace(config, dropout=dropout),
+        train,
+        {
+            f"model.{first}": f"{parameters / 1e6:.1f} M parameters for {seen.pairs:,} pairs.",
+            "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little of it.",
+            "train.epochs": f"about {spoken(seconds)} here, at half of this machine's {peak:.0f} GFLOPS.",
+            "train.batch_tokens": f"about {an_epoch:,} steps an epoch.",
+            "train.warmup": f"a tenth of about {steps:,} steps, at most 1,000.",
+            "train.validate_every": "about once an epoch.",
+            "train.patience": "stops when more training only learns the text by heart.",
+        },
+    )
+
+
+def by_size(pairs: int, small: Any, medium: Any, large: Any, huge: Any) -> Any:
+    return small if pairs < SMALL else medium if pairs < MEDIUM else large if pairs < LARGE else huge
+
+
+def spoken(seconds: float) -> str:
+    if seconds < 90:
+        return "a minute"
+    return f"{math.ceil(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

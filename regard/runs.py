@@ -1,0 +1,102 @@
+"""runs: what is in a folder of runs, read without loading a model."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import struct
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.checkpoint import Folder
+from regard.interface import UserError
+
+LONGEST_HEADER = 100_000_000  # bytes; safetensors allows no more
+
+
+@dataclass(frozen=True)
+class Listed:
+    name: str
+    task: str
+    model: str
+    state: str  # training, finished, stopped, not begun, damaged
+    step: int
+    score: str  # the best validation
+    megabytes: float
+
+
+def runs(path: str | Path = "runs") -> list[Listed]:
+    """Every run in this folder, the latest first."""
+    place = Path(path)
+    if not place.is_dir():
+        raise UserError(f"The folder {path} does not exist: train something first, or name the folder that holds runs.")
+    folders = [Folder(each.parent) for each in place.glob("*/config.toml")]
+    return [listed(folder) for folder in sorted(folders, key=changed, reverse=True)]
+
+
+def changed(folder: Folder) -> float:
+    return max(file.stat().st_mtime for file in (folder.config, folder.log, folder.last) if file.exists())
+
+
+def listed(folder: Folder) -> Listed:
+    size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
+    name, megabytes = folder.path.name, size / 1e6
+    try:
+        recipe = tomllib.loads(folder.config.read_text(encoding="utf-8"))
+        task, model = str(recipe["task"]), str(recipe["model"]["name"])
+        step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
+    except (ValueError, KeyError, TypeError, OSError):
+        return Listed(name, "?", "?", "damaged", 0, "", megabytes)
+    entries = list(log_entries(folder))
+    finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
+    state = "finished" if finished else "stopped" if step else "not begun"
+    return Listed(name, task, model, "training" if in_use(folder) else state, step, best(entries), megabytes)
+
+
+def saved_facts(folder: Folder) -> dict[str, Any]:
+    """The facts in last/, from the head of the file alone."""
+    with folder.last.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        if length > LONGEST_HEADER:
+            raise ValueError("not a safetensors file")
+        header = json.loads(file.read(length))
+    facts: dict[str, Any] = json.loads(header["__metadata__"]["facts"])
+    return facts
+
+
+def log_entries(folder: Folder) -> Iterator[dict[str, Any]]:
+    """The log's lines; one that a crash cut short is passed over."""
+    if not folder.log.exists():
+        return
+    with folder.log.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
+def best(entries: list[dict[str, Any]]) -> str:
+    metrics = [entry["valid"] for entry in entries if entry.get("improved") and isinstance(entry.get("valid"), dict)]
+    if not metrics:
+        return ""
+    shown = [f"loss {metrics[-1]['loss']:.3f}"] if "loss" in metrics[-1] else []
+    if "bleu" in metrics[-1]:
+        shown.append(f"BLEU {metrics[-1]['bleu']:.2f}")
+    return ", ".join(shown)
+
+
+def in_use(folder: Folder) -> bool:
+    if not folder.lock.is_file():
+        return False
+    with folder.lock.open() as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
