@@ -116,9 +116,11 @@ def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
     """Each row backwards within its own length; padding stays where it is. (batch, time, ·) -> the same."""
     if mask is None:
         return x.flip(1)
-    positions = torch.arange(x.shape[1], device=x.device)  # (time,)
+    batch, time, _ = x.shape
+    positions = torch.arange(time, device=x.device)  # (time,)
     mirrored = mask.sum(dim=1, keepdim=True) - 1 - positions  # (batch, time), negative at padding
-    return x.take_along_dim(torch.where(mask, mirrored, positions)[..., None], dim=1)
+    rows = torch.where(mask, mirrored, positions) + time * torch.arange(batch, device=x.device)[:, None]
+    return x.reshape(batch * time, -1).index_select(0, rows.flatten()).view_as(x)  # whole rows: much faster than gather
 
 
 def check(mask: Tensor) -> Tensor | None:
