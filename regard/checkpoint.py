@@ -1,24 +1,50 @@
 """A run is a folder: config.toml, tokenizer.json, model.safetensors (best), last/ (all that resuming needs), log.jsonl.
 
 Every file is written beside its place, flushed to the disk and renamed over it, so a reader, or a run that is killed,
-finds the old file or the new one and never half of one. Weights are safetensors; nothing here can execute anything.
+finds the old file or the new one and never half of one. Weights are safetensors with a checksum; nothing here can
+execute anything. What the system refuses, a full disk perhaps, becomes a sentence, and what was saved before is whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from regard.interface import UserError
+
+MAKE_ROOM = "make room and give the same command again"
+MAY_NOT = "make it writable for you, or choose another place with -o"
+IN_THE_WAY = "move what is in its place, or choose another place with -o"
+REMEDIES = {
+    errno.ENOSPC: MAKE_ROOM,
+    errno.EDQUOT: MAKE_ROOM,
+    errno.EFBIG: "raise the limit on a file's size (ulimit -f) and give the same command again",
+    errno.EROFS: MAY_NOT,
+    errno.EACCES: MAY_NOT,
+    errno.EPERM: MAY_NOT,
+    errno.EEXIST: IN_THE_WAY,
+    errno.EISDIR: IN_THE_WAY,
+    errno.ENOTDIR: IN_THE_WAY,
+    errno.ELOOP: IN_THE_WAY,
+}
+# what a process that was killed while it wrote leaves beside a run's file: its name between a dot and a number
+UNFINISHED = re.compile(
+    r"\.(?:config\.toml|tokenizer\.json|environment\.json|(?:model|state)\.safetensors"
+    r"|(?:train|valid)(?:\.(?:source|target)\.(?:tokens|offsets)\.npy)?)\.\d+"
+)
 
 
 class Folder:
@@ -46,69 +72,145 @@ class Folder:
         """Remove what processes that were killed while they wrote have left; only for the one writer."""
         for place in (self.path, self.last.parent, self.data):
             for file in place.glob(".*"):
-                if file.suffix[1:].isdecimal():
-                    file.unlink()
+                if UNFINISHED.fullmatch(file.name):
+                    with writing(file):
+                        file.unlink()
 
     def facts(self) -> dict[str, Any]:
         """What environment.json says."""
         try:
             facts = json.loads(self.environment.read_bytes())
-            if not {"data", "precision"} <= facts.keys():
-                raise ValueError("data or precision is missing")
-        except (ValueError, AttributeError, OSError) as problem:
-            raise UserError(f"{self.environment} is damaged ({problem}): restore it, or start anew with -o.") from None
-        return cast(dict[str, Any], facts)
+            if not isinstance(facts, dict) or not isinstance(facts.get("data"), str):
+                raise ValueError("it does not say what the data was")
+            if facts.get("precision") not in ("float32", "bfloat16"):
+                raise ValueError("it does not say what the precision was")
+        except (ValueError, RecursionError, OSError) as problem:
+            raise UserError(
+                f"{self.environment} is damaged ({reason(problem)}): restore it, or start anew with -o."
+            ) from None
+        return facts
 
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
         """One process at a time may train here; the system frees the lock however that process ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with self.lock.open("a") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(
-                    f"Another process is training in {self.path}: wait for it, or choose another folder with -o."
-                ) from None
+        with contextlib.ExitStack() as stack:
+            with writing(self.lock):
+                make_folder(self.path)
+                handle = stack.enter_context(self.lock.open("a"))
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UserError(
+                        f"Another process is training in {self.path}: wait for it, or choose another folder with -o."
+                    ) from None
             yield
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+def reason(problem: BaseException) -> str:
+    """An error in a few words on one line."""
+    words = isinstance(problem, OSError) and problem.strerror or str(problem) or type(problem).__name__
+    return words.splitlines()[0]
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Where the system refuses to write, a sentence that says what to do."""
     try:
-        with beside.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+        yield
+    except OSError as problem:
+        remedy = REMEDIES.get(problem.errno or 0, "mend that and give the same command again")
+        raise UserError(
+            f"{path} cannot be written: {reason(problem)}; {remedy}: what was saved before is whole."
+        ) from None
+
+
+def make_folder(path: Path) -> None:
+    """A folder and those that it is in; the entry of each new one is on the disk."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        flush_folder(path.parent)
+
+
+def flush_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
 
 
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """All or nothing, and on the disk when it returns. A link stays a link: what it points to is replaced."""
+    with writing(path):
+        place = Path(os.path.realpath(path))
+        if place.exists() and not place.is_file():  # renaming would do away with a device
+            raise FileExistsError(errno.EEXIST, "there is a folder or a device of that name")
+        make_folder(place.parent)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            with beside.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(place)
+        finally:
+            beside.unlink(missing_ok=True)
+        flush_folder(place.parent)
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
     """Tensors with a JSON-able dictionary of facts beside them, in one safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(plain, {"facts": json.dumps(facts or {})}))
+    said = json.dumps(facts or {})
+    write_atomically(path, safetensors.torch.save(plain, {"facts": said, "sha256": checksum(plain, said)}))
 
 
-def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safetensors.safe_open(str(path), framework="pt", device=device) as file:
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a dict)
+        with safetensors.safe_open(str(path), framework="pt", device="cpu") as file:
+            said = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        if not {"facts"} <= said.keys() <= {"facts", "sha256"}:
+            raise ValueError("regard did not write it")
+        if "sha256" in said and said["sha256"] != checksum(tensors, said["facts"]):
+            raise ValueError("its checksum is wrong")
+        facts = json.loads(said["facts"])
+        if not isinstance(facts, dict):
+            raise ValueError("its facts are no dictionary")
+        return tensors, facts
     except FileNotFoundError:
-        raise UserError(f"The weights {path} are missing: train the run again.") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise UserError(f"{path} cannot be read as safetensors ({reason}): restore it or train again.") from None
+        raise UserError(f"The weights {path} are missing: restore them, or train again with another -o.") from None
+    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as problem:
+        raise UserError(
+            f"{path} cannot be read as weights ({reason(problem)}): restore it, or train again with another -o."
+        ) from None
+
+
+def checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+    """Of all that a file says: safetensors itself does not notice a changed bit."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def append(path: Path, text: str) -> None:
+    """Add lines with one write, on a line of their own whatever a writer that was killed or ran out of room left."""
+    with writing(path):
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            rest = ("\n" * torn + text).encode()
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def append_log(path: Path, entry: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+    append(path, json.dumps(entry) + "\n")

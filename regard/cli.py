@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-import click
 import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
     from regard.interface import Progress
     from regard.predict import Decoding, Prediction
+    from regard.score import Scored
     from regard.train.session import Session
 
 app = typer.Typer(
@@ -35,6 +39,9 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+INTERRUPTED = 130
+UsageError: Any = typer.BadParameter.__base__  # Click's own, or that of the copy which newer Typers carry
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
@@ -49,18 +56,25 @@ def options(
 
 def main() -> None:
     """Run a command; what a person can mend is told in one sentence, with exit code 1 (2: the command itself)."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, a file's name may not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(app(standalone_mode=False))
-    except click.ClickException as problem:
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # so Typer says it, in some of its versions
+            raise KeyboardInterrupt
+        sys.exit(code)
+    except UsageError as problem:
         problem.show()
-        sys.exit(problem.exit_code)
-    except (KeyboardInterrupt, click.Abort):
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
         err.print("Interrupted.")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as problem:
         if os.environ.get("REGARD_DEBUG"):
             raise
-        err.print(f"regard: {sentence(problem)}", markup=False)
+        from regard.data.text import one_line
+
+        err.print(f"regard: {one_line(sentence(problem))}", markup=False)
         sys.exit(1)
 
 
@@ -128,12 +142,12 @@ def demo(
             return
     run = load(folder)
     result = measure(run)
-    shortest, median, longest = result.lengths
-    out.print(f"\n{result.sentences} unseen sentences of {shortest} to {longest} words (median {median}):")
-    out.print(f"  BLEU {result.bleu.value:.2f}   {result.bleu.signature}")
-    if result.alignment_error is not None:
+    scored, (shortest, median, longest) = result.scored, result.lengths
+    out.print(f"\n{len(scored.outputs)} unseen sentences of {shortest} to {longest} words (median {median}):")
+    out.print(f"  BLEU {scored.bleu.value:.2f}   {scored.bleu.signature}")
+    if scored.alignment_error is not None:
         out.print(
-            f"  alignment error {result.alignment_error:.3f}   (guessing the diagonal: {result.diagonal_error:.3f})"
+            f"  alignment error {scored.alignment_error:.3f}   (guessing the diagonal: {scored.diagonal_error:.3f})"
         )
     for sentence in SHOWN:
         seen = run.look(sentence)
@@ -145,6 +159,51 @@ def demo(
     out.print(f"  regard train {folder}/config.toml model.hidden=512 -o runs/mine")
 
 
+@app.command()
+def check(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="Whose data to look at.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write what passes, and a recipe of it, to a new folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at a recipe's data before training on it: errors (exit code 1), warnings and a summary."""
+    from regard.check import check as look_over
+    from regard.recipe import read_recipe
+
+    read, remarks = read_recipe(recipe, settings or [])
+    for remark in remarks:
+        err.print(remark, markup=False)
+    with err.status("Reading the data …"):
+        checked = look_over(read, write=write)
+    if as_json:
+        entry = {"sound": checked.sound, **dataclasses.asdict(checked)}
+        print_plain(json.dumps(entry, ensure_ascii=False, default=str))
+        raise typer.Exit(not checked.sound)
+    for finding in checked.findings:
+        out.print(finding.severity, style="red" if finding.severity == "error" else "yellow", end=": ")
+        out.print(finding.text, markup=False)
+    for split, facts in checked.summary.items():
+        passes = int(facts.passes * 10_000) / 100  # 100 only where all do
+        several = f"; {facts.several:,} with another target for an earlier source" if facts.several else ""
+        out.print(f"{split}: {facts.pairs:,} pairs, {passes} % pass{several}")
+        for side, name in enumerate(("source", "target")):
+            out.print(
+                f"  {name}: {facts.words[side]:,} words, {facts.characters[side]:,} characters, "
+                f"{facts.distinct[side]:,} of them different; the median line has {facts.median[side]:,}, "
+                f"the longest {facts.longest[side]:,}"
+            )
+        if checked.written:
+            dropped = ", ".join(f"{count:,} {kind}" for kind, count in checked.dropped[split].items())
+            out.print(f"  left out: {dropped or 'nothing'}")
+    if checked.written:
+        out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml", markup=False)
+    raise typer.Exit(not checked.sound)
+
+
 @contextmanager
 def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[Session]:
     """The session of a run folder, which nobody else may train in meanwhile."""
@@ -154,10 +213,46 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
 
     machine.use_threads(threads)
     with Folder(folder).only_writer():
-        with err.status("Preparing the data …"):
-            session = Session(recipe, folder, device=device)
-        show_plan(session)
+        with leaving_when_asked("Interrupted before the first step; the same command begins again."):
+            with err.status("Preparing the data …"):
+                session = Session(recipe, folder, device=device)
+            show_plan(session)
         yield session
+
+
+@contextmanager
+def leaving_when_asked(sentence: str) -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM end the process at once: what is on the disk is whole.
+
+    A thread waits for them, since the main one may be in a library for long and would hear of them only afterwards.
+    """
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)  # as the signal module wants it
+
+    def leave() -> None:
+        if number := os.read(ear, 1)[0]:
+            leave_at_once(number, sentence)
+
+    listener = threading.Thread(target=leave, daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(mouth)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.write(mouth, b"\0")  # no signal has this number
+        listener.join()
+        os.close(ear)
+        os.close(mouth)
+
+
+def leave_at_once(number: int, sentence: str) -> NoReturn:
+    shown = "\r\x1b[2K\x1b[?25h" if err.is_terminal else ""  # clears the line and shows the cursor, which Rich hid
+    os.write(sys.stderr.fileno(), f"{shown}{sentence}\n".encode())
+    os._exit(128 + number)
 
 
 def show_plan(session: Session) -> None:
@@ -198,11 +293,11 @@ def follow(session: Session) -> bool:
     asked: list[int] = []
 
     def ask(number: int, frame: object) -> None:
-        if asked:  # asked twice: leave at once; what is on the disk is whole
-            os._exit(128 + number)
+        if asked:
+            leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
         asked.append(number)
 
-    handlers = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, ask) for number in STOPPING}
     try:
         with Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal) as live:
             began = session.training.seconds
@@ -282,11 +377,12 @@ def new(
 ) -> None:
     """Write a complete recipe for your own files, with values chosen from their size and this machine."""
     from regard.checkpoint import write_atomically
+    from regard.interface import UserError
     from regard.new import data_of
     from regard.new import new as new_recipe
 
     if output.exists():
-        raise_user_error(f"{output} exists already: choose another name with -o, or remove it.")
+        raise UserError(f"{output} exists already: choose another name with -o, or remove it.")
     folder = output.absolute().parent.resolve()
     with err.status("Reading the data …"):
         data_name, data = data_of(
@@ -344,10 +440,14 @@ def predict(
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Translate: one line in, one line out."""
+    """Translate: one line in, one line out.
+
+    A line ends at "\\n" and nowhere else. What an output holds of line ends, "\\r" and U+2028 among them, is written
+    as JSON escapes it, so that every program counts the same lines; --json gives the text itself.
+    """
     from regard import load, machine
     from regard.data.text import read_lines
-    from regard.predict import Decoding
+    from regard.predict import Decoding, most_read
 
     how = Decoding(
         beam=beam,
@@ -369,7 +469,8 @@ def predict(
     with written_to(output) as write:
         for number, prediction in predictions(loaded, lines, how, at_once=1 if interactive else 512):
             if prediction.cut:
-                err.print(f"Line {number} is too long: only its first {how.longest_source} tokens were read.")
+                most = most_read(loaded.model, how)
+                err.print(f"Line {number} is too long: only its beginning was read, at most {most} tokens.")
             write(as_text(number, prediction, n_best=n_best, as_json=as_json))
 
 
@@ -385,22 +486,28 @@ def predictions(run: Any, lines: Iterator[str], how: Decoding, *, at_once: int) 
 
 
 def as_text(number: int, prediction: Prediction, *, n_best: int, as_json: bool) -> str:
+    from regard.data.text import one_line
+
     if as_json:
-        return json.dumps({"line": number, **dataclasses.asdict(prediction)}, ensure_ascii=False)
+        return one_line(json.dumps({"line": number, **dataclasses.asdict(prediction)}, ensure_ascii=False))
     every = (prediction, *prediction.alternatives)
-    texts = [one.text.replace("\n", "\\n") for one in every]
+    texts = [one_line(one.text) for one in every]
     if n_best == 1:
         return texts[0]
     scores = [one.score for one in every]
-    ranked = enumerate(zip(scores, texts, strict=True), start=1)
+    columns = [text.replace("\t", "\\t") for text in texts]
+    ranked = enumerate(zip(scores, columns, strict=True), start=1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in ranked)
 
 
 @contextmanager
 def written_to(path: Path | None) -> Iterator[Any]:
     """A function that writes a line, to standard output or, all or nothing, to a file."""
-    if path is None:
-        stream = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
+    from regard.checkpoint import write_atomically, writing
+
+    if path is None or path.is_fifo() or path.is_char_device():
+        place = sys.stdout.fileno() if path is None else path
+        stream = open(place, "w", encoding="utf-8", newline="\n", closefd=path is not None)  # noqa: SIM115
 
         def write(line: str) -> None:
             try:
@@ -412,11 +519,103 @@ def written_to(path: Path | None) -> Iterator[Any]:
 
         yield write
         return
-    from regard.checkpoint import write_atomically
-
+    with writing(path):  # said before the work, not after it
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     lines: list[str] = []
     yield lines.append
     write_atomically(path, "".join(line + "\n" for line in lines))
+
+
+# --- score -------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def score(
+    target: Annotated[Path, typer.Option(help="The references, one a line.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder, such as runs/demo.")] = None,
+    source: Annotated[Path | None, typer.Option(help="The sources, one a line.")] = None,
+    system: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="A B", help="Compare two files of outputs, without a run: BLEU and a paired bootstrap."),
+    ] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses kept per sentence; 1 is greedy.")] = 5,
+    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the number of words in the source.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="Instead: ln p(reference | source) of each line, <eos> included.")
+    ] = False,
+    align: Annotated[
+        Path | None, typer.Option(help="Gold alignments, as in 0-0 1-2, one line a pair: alignment error.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="The attending layer that --align looks at.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="Write the outputs to a file.")] = None,
+    as_json: Json = False,
+    threads: Threads = 0,
+    device: Device = "cpu",
+) -> None:
+    """How good a run's translations are: BLEU and chrF, with sacreBLEU's signatures."""
+    from regard import load, machine
+    from regard.data.text import one_line, read_lines
+    from regard.interface import UserError
+    from regard.predict import Decoding
+    from regard.score import compare, log_probabilities, read_links
+    from regard.score import score as score_run
+
+    references = list(read_lines(target))
+    if system is not None:
+        first, second = (same_count(list(read_lines(path)), references, path) for path in system)
+        compared = compare(first, second, references)
+        if as_json:
+            print_plain(json.dumps(compared._asdict()))
+        else:
+            for path, value in zip(system, compared[:2], strict=True):
+                print_plain(f"BLEU {value:.2f}   {path}")
+            print_plain(f"p = {compared.p:.4f}   {compared.signature}")
+        return
+    if run is None or source is None:
+        raise UserError("Give a RUN and --source FILE, or two files of outputs with --system A B.")
+    machine.use_threads(threads)
+    loaded = load(run, device=device)
+    sources = same_count(list(read_lines(source)), references, source)
+    if each:
+        for value in log_probabilities(loaded, list(zip(sources, references, strict=True))):
+            print_plain(f"{value:.6f}")
+        return
+    gold = [read_links(line) for line in read_lines(align)] if align else None
+    with err.status("Translating …"):
+        scored = score_run(loaded, sources, references, how=Decoding(beam=beam), gold=gold, layer=layer)
+    if output is not None:
+        with written_to(output) as write:
+            for line in scored.outputs:
+                write(one_line(line))
+    if as_json:
+        print_plain(json.dumps({"beam": beam, "sentences": len(sources), **without_outputs(scored)}))
+        return
+    for name, found in (("BLEU", scored.bleu), ("BLEU", scored.bleu_lowercase), ("chrF", scored.chrf)):
+        print_plain(f"{name} {found.value:6.2f}   {found.signature}")
+    if gold is not None:
+        error = "does not attend" if scored.alignment_error is None else f"{scored.alignment_error:.3f}"
+        print_plain(f"alignment error {error}   (guessing the diagonal: {scored.diagonal_error:.3f})")
+    for bucket in scored.by_length if by_length else ():
+        words = f"{bucket.shortest}-{bucket.longest}" if bucket.longest else f"{bucket.shortest} or more"
+        print_plain(f"{words:>10} words   {bucket.sentences:6,} sentences   BLEU {bucket.bleu:6.2f}")
+
+
+def same_count(lines: list[str], references: list[str], path: Path) -> list[str]:
+    from regard.interface import UserError
+
+    if len(lines) != len(references):
+        raise UserError(f"{path} has {len(lines)} lines for {len(references)} references: give as many of each.")
+    return lines
+
+
+def without_outputs(scored: Scored) -> dict[str, Any]:
+    named = {"bleu": scored.bleu, "bleu_lowercase": scored.bleu_lowercase, "chrf": scored.chrf}
+    scores = {name: found._asdict() for name, found in named.items()}
+    errors = {"alignment_error": scored.alignment_error, "diagonal_error": scored.diagonal_error}
+    return {**scores, **errors, "by_length": [bucket._asdict() for bucket in scored.by_length]}
 
 
 # --- look, models, info ------------------------------------------------------------------------------------------
@@ -425,28 +624,54 @@ def written_to(path: Path | None) -> Iterator[Any]:
 @app.command()
 def look(
     run: RunFolder,
-    sentence: Annotated[str, typer.Argument(help="A source sentence.")],
+    sentence: Annotated[str, typer.Argument(help="A source sentence; with --html also a file of them, one a line.")],
     target: Annotated[str | None, typer.Option(help="Its translation; by default the model's own.")] = None,
     layer: Annotated[
         int | None, typer.Option(help="Of several attending layers, this one; by default their mean.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--out", help="Write the picture as an SVG file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write every layer and head as one HTML file that opens anywhere.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What the model looks at while it translates a sentence."""
     from regard import load
-    from regard.checkpoint import write_atomically
+    from regard.data.text import encodable, one_line
     from regard.look import look as look_at
+    from regard.look import look_closely
+    from regard.page import page
     from regard.render import heat_map, svg
 
-    seen = look_at(load(run), sentence, target, layer=layer)
+    loaded = load(run)
+    written = target and encodable(target)
+    if html is not None:
+        with written_to(html) as write:
+            pages = [look_closely(loaded, text, written) for text in sentences_in(sentence)]
+            write(page(pages, title=f"What {loaded.recipe.model_name} looks at"))
+        return
+    seen = look_at(loaded, encodable(sentence), written, layer=layer)
     if output is not None:
-        write_atomically(output, svg(seen))
+        with written_to(output) as write:
+            write(svg(seen).removesuffix("\n"))
     elif as_json:
-        entry = {**dataclasses.asdict(seen), "weights": seen.weights.round(6).tolist()}
-        print_plain(json.dumps(entry, ensure_ascii=False))
+        entry = {"source": seen.source, "target": seen.target, "kind": seen.kind}
+        print_plain(one_line(json.dumps({**entry, "weights": seen.weights.round(6).tolist()}, ensure_ascii=False)))
     else:
         out.print(heat_map(seen, width=out.width))
+
+
+def sentences_in(text: str) -> list[str]:
+    """The sentence itself, or the lines of the file of that name, those that are not blank."""
+    from regard.data.text import encodable, read_lines
+    from regard.interface import UserError
+
+    if len(text) > 255 or "\0" in text or not Path(text).is_file():
+        return [encodable(text)]
+    lines = [line for line in read_lines(text) if line.strip()]
+    if not lines:
+        raise UserError(f"{text} has no sentence: give one with text in it.")
+    return lines
 
 
 @app.command()
@@ -491,12 +716,6 @@ def show_table(rows: list[dict[str, str]]) -> None:
     for row in rows:
         table.add_row(*row.values())
     out.print(table, soft_wrap=False)
-
-
-def raise_user_error(text: str) -> None:
-    from regard.interface import UserError
-
-    raise UserError(text)
 
 
 def print_plain(text: str) -> None:

@@ -11,21 +11,70 @@ import dataclasses
 import difflib
 import inspect
 import json
+import math
 import textwrap
 import tokenize
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import cache
 from io import StringIO
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from regard.interface import UserError
 
 T = TypeVar("T")
+INTEGERS = range(-(1 << 63), 1 << 63)  # TOML's
+
+
+class Bound(NamedTuple):
+    """Which numbers a setting may have; infinity and not-a-number never hold."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+def between(least: float, most: float) -> Bound:
+    return Bound(f"at least {least} and at most {most}", lambda value: least <= value <= most)
+
+
+ABOVE_0 = Bound("above 0", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE = Bound("0 or more", lambda value: 0 <= value < math.inf)
+SHARE = Bound("at least 0 and below 1", lambda value: 0 <= value < 1)
+WIDTH, DEPTH = between(1, 1_000_000), between(1, 1000)  # of a model: beyond them nothing is ever built
+
+
+def out_of_bounds(config: object, bound: Bound, *names: str) -> Iterator[tuple[str, Any, str]]:
+    """Those of the named fields that are not within the bound: name, value, what is allowed."""
+    for name in names:
+        value = vars(config)[name]
+        if not bound.holds(value):
+            endless = value != value or abs(value) == math.inf
+            yield name, value, f"{bound.words} and finite" if endless else bound.words
+
+
+def keep_within(config: object, bound: Bound, *names: str) -> None:
+    """For a config's __post_init__: refuse what is out of bounds."""
+    for name, value, allowed in out_of_bounds(config, bound, *names):
+        raise ValueError(f"{name} = {value} must be {allowed}.")
+
+
+def shown(value: object, most: int = 80) -> str:
+    """A value as a sentence can hold it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of sections in sections
+        text = "…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def help_texts(config: type) -> dict[str, str]:
     """TOML key -> its field's trailing comment; a field on several lines has it on one of them."""
+    return _help_texts(typing.cast(Hashable, config))
+
+
+@cache  # finding a class in its source takes long
+def _help_texts(config: Any) -> dict[str, str]:
     source = textwrap.dedent(inspect.getsource(config))
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
@@ -41,13 +90,14 @@ def help_texts(config: type) -> dict[str, str]:
     }
 
 
-def unknown(name: str, allowed: Iterable[str], what: str) -> UserError:
+def unknown(name: object, allowed: Iterable[str], what: str) -> UserError:
     """The error for a name that is not one of a few, with the nearest one as the remedy."""
+    name = name if isinstance(name, str) else shown(name)
     names = list(allowed)
     last_parts = {each.rpartition(".")[2]: each for each in names}  # a section they share makes no two keys alike
     near = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1)
     remedy = f"did you mean {last_parts[near[0]]!r}? " if near else ""
-    return UserError(f"{what} {name!r} does not exist: {remedy}allowed are {', '.join(names)}.")
+    return UserError(f"{what} {shown(name)} does not exist: {remedy}allowed are {', '.join(names) or 'none'}.")
 
 
 def key_of(field: str) -> str:
@@ -83,17 +133,19 @@ def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
 def _convert(kind: Any, value: Any, key: str) -> Any:
     if typing.get_origin(kind) is typing.Literal:
         if value not in typing.get_args(kind):
-            raise unknown(str(value), map(str, typing.get_args(kind)), f"{key} =")
+            raise unknown(value, map(str, typing.get_args(kind)), f"{key} =")
         return value
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, (list, tuple)):
-            raise UserError(f"{key} = {value!r} must be a list.")
+            raise UserError(f"{key} = {shown(value)} must be a list.")
         return tuple(_convert(typing.get_args(kind)[0], item, key) for item in value)
+    if type(value) is int and value not in INTEGERS:
+        raise UserError(f"{key} = {shown(value)} must be a number below 2⁶³.")
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
         names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
-        raise UserError(f"{key} = {value!r} must be {names[kind]}.")
+        raise UserError(f"{key} = {shown(value)} must be {names[kind]}.")
     return value
 
 
@@ -101,7 +153,7 @@ def parse_value(text: str) -> Any:
     """A value from the command line: TOML where it is TOML (4, 0.1, true, ["a"]), else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -124,7 +176,14 @@ def to_toml(value: Any) -> str:
         return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{shown(value)} is not UTF-8, and so a recipe cannot hold it: rename the folder or file."
+        ) from None
+    return text
 
 
 def write_table(

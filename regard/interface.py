@@ -119,6 +119,13 @@ class Generates(Protocol):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """Has room for so many tokens on either side, padding and <eos> included; None: for any number."""
+
+    longest: int | None
+
+
 class Sample(NamedTuple):
     source: str
     reference: str

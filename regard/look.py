@@ -6,8 +6,9 @@ Both are taken while the model reads a given target (forced decoding), its own t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +20,14 @@ from regard.data.tokens import Piece
 from regard.interface import Batch, UserError
 from regard.layers.attention import watch
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.page import Sentence, View, fragment
+from regard.predict import Decoding, most_read
 
 if TYPE_CHECKING:
     from regard.run import Run
 
 Kind = Literal["attention", "gradient, not attention"]
+NOT_ATTENTION: Kind = "gradient, not attention"
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,16 @@ class Look:
     target: tuple[str, ...]
     weights: NDArray[np.floating]  # (target, source)
     kind: Kind
+    near: Callable[[], Sentence] | None = field(default=None, repr=False, compare=False)  # every layer and head
 
     def __str__(self) -> str:
         from regard.render import heat_map
 
         return heat_map(self, width=100).plain
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows."""
+        return fragment(self.near()) if self.near else None
 
 
 def attention_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
@@ -104,30 +113,84 @@ def merge(weights: NDArray[np.floating], source_words: list[int], target_words: 
     return merged
 
 
-def look(run: Run, source: str, target: str | None = None, *, layer: int | None = None) -> Look:
-    """What goes into each word of `target`, or of the model's own translation of `source`."""
+class Reading(NamedTuple):
+    """A sentence and a target, ready to be read together."""
+
+    source: list[Piece]
+    target: list[Piece]
+    text: str  # of the target
+    batch: Batch
+
+
+def read(run: Run, source: str, target: str | None) -> tuple[EncoderDecoder, Reading]:
+    """`source` with `target`, or with the model's own translation."""
     if not isinstance(run.model, EncoderDecoder):
         raise UserError(f"{run.recipe.model_name} reads no source: there is no alignment to look at.")
+    most = most_read(run.model, Decoding())
     pieces = run.tokenizers.source.pieces(source)
-    if not pieces:
+    if not pieces or not source.strip():
         raise UserError("The sentence to look at is empty.")
-    if target is None:
+    if len(pieces) <= most and target is None:
         target = run.predict([source])[0].text
+    target = target or ""
     written = run.tokenizers.target.pieces(target)
+    for what, length in (("sentence", len(pieces)), ("translation", len(written))):
+        if length > most:
+            raise UserError(f"The {what} has {length} tokens, and at most {most} can be looked at: give a shorter one.")
     batch = Batch(
         pad([[piece.id for piece in pieces]], multiple=1),
         pad([[piece.id for piece in written]], multiple=1, begin=True),
     ).to(run.device)
-    weights = forced_weights(run.model, batch, layer=layer)[0].cpu().numpy()
+    return run.model, Reading(pieces, written, target, batch)
+
+
+def look(run: Run, source: str, target: str | None = None, *, layer: int | None = None) -> Look:
+    """What goes into each word of `target`, or of the model's own translation of `source`."""
+    model, reading = read(run, source, target)
+    weights = forced_weights(model, reading.batch, layer=layer)[0].cpu().numpy()
     return Look(
-        source=(*_words(source, pieces), "<eos>"),
-        target=tuple(_words(target, written)),
-        weights=merge(weights, [piece.word for piece in pieces], [piece.word for piece in written]),
-        kind="attention" if run.model.decoder.looks_back() else "gradient, not attention",
+        source=(*_words(reading.source), "<eos>"),
+        target=tuple(_words(reading.target)),
+        weights=merge(weights, [piece.word for piece in reading.source], [piece.word for piece in reading.target]),
+        kind="attention" if model.decoder.looks_back() else NOT_ATTENTION,
+        near=lambda: look_closely(run, source, reading.text),
     )
 
 
-def _words(text: str, pieces: list[Piece]) -> list[str]:
+def look_closely(run: Run, source: str, target: str | None = None) -> Sentence:
+    """Every head of every attention of the model, token by token, while it reads `target` or its own translation."""
+    model, reading = read(run, source, target)
+    read_tokens = (*(piece.text for piece in reading.source), "<eos>")
+    inputs = ("<bos>", *(piece.text for piece in reading.target))
+    outputs = (*inputs[1:], "<eos>")
+    if not model.decoder.looks_back():
+        slopes = gradient_weights(model, reading.batch).cpu().numpy()  # (1, target, source)
+        views = [View("what it writes depends on what it read", 1, outputs, read_tokens, slopes)]
+        return Sentence(source, reading.text, tuple(views), note=NOT_ATTENTION)
+    with torch.no_grad(), watch(model) as seen:
+        model.hidden(reading.batch)
+    back = {seen.names[attention] for attention in model.decoder.looks_back()}
+    kinds: dict[str, tuple[tuple[str, ...], tuple[str, ...], list[str]]] = {
+        "what it writes looks at what it read": (outputs, read_tokens, []),
+        "what it writes looks at what it has written": (outputs, inputs, []),
+        "what it reads looks at itself": (read_tokens, read_tokens, []),
+    }
+    across, own, encoder = (paths for _, _, paths in kinds.values())
+    for path in seen.paths():
+        (across if path in back else encoder if path.startswith("encoder.") else own).append(path)
+    return Sentence(
+        source,
+        reading.text,
+        tuple(
+            # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+            View(name, layer, rows, columns, torch.cat(seen[path], 2)[0].float().cpu().numpy())
+            for name, (rows, columns, paths) in kinds.items()
+            for layer, path in enumerate(paths, start=1)
+        ),
+    )
+
+
+def _words(pieces: list[Piece]) -> list[str]:
     words = [""] * (max((piece.word for piece in pieces), default=-1) + 1)
     for piece in pieces:
         words[piece.word] += piece.text

@@ -17,6 +17,8 @@ import torch
 
 from regard.interface import UserError
 
+MOST_THREADS = 1024
+
 # Timed in a process of its own: on some virtual machines the processor advertises bf16 units that fault when used.
 _BF16_PROBE = """
 import time, torch
@@ -60,6 +62,8 @@ def tune_allocator() -> None:
 
 
 def use_threads(threads: int) -> None:
+    if not 0 <= threads <= MOST_THREADS:
+        raise UserError(f"--threads {threads} is not possible: give at most {MOST_THREADS}, or 0 for all cores.")
     if threads:
         torch.set_num_threads(threads)
 

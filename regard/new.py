@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regard import machine
-from regard.config import unknown
+from regard.config import parse, unknown
 from regard.data.sources import Parallel, Source, Table, find
 from regard.interface import UserError
 from regard.models import MODELS
@@ -55,7 +55,8 @@ def data_of(
     if valid:
         raise UserError("--valid goes with two parallel files; beside --file give --valid-file.")
     valid_path = written(valid_file, folder) if valid_file else ""
-    return "table", Table(written(file, folder), source, target, valid_path, hold_out=0.0 if valid_file else UNDECIDED)
+    values = {"train": written(file, folder), "source": source, "target": target, "valid": valid_path}
+    return "table", parse(Table, {**values, "hold_out": 0.0 if valid_file else UNDECIDED}, where="data")
 
 
 def written(path: str, folder: Path) -> str:

@@ -16,13 +16,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import pad
-from regard.interface import BOS, EOS, PAD, Batch, Generates, UserError, rows_of
+from regard.config import NOT_NEGATIVE, Bound, between, out_of_bounds
+from regard.data.batches import MULTIPLE, pad
+from regard.interface import BOS, EOS, PAD, Batch, Bounded, Generates, UserError, rows_of
 
 if TYPE_CHECKING:
     from regard.run import Run
 
 IMPOSSIBLE = float("-inf")
+CHARACTERS = 100  # in a token, on average and at most: what lies beyond in a line is not even looked at
+
+BOUNDS = {
+    "beam": between(1, 1000),
+    "temperature": between(1e-6, 1e6),
+    "top_k": NOT_NEGATIVE,
+    "top_p": Bound("above 0 and at most 1", lambda value: 0 < value <= 1),
+    "n_best": between(1, 1000),
+    "length_penalty": between(-10, 10),
+    "min_length": between(0, 1_000_000),
+    "max_length": between(0, 1_000_000),
+    "no_repeat": NOT_NEGATIVE,
+    "seed": Bound("at least 0 and below 2⁶³", lambda value: 0 <= value < 1 << 63),
+    "longest_source": between(1, 1_000_000),
+}
 
 
 @dataclass(frozen=True)
@@ -43,21 +59,8 @@ class Decoding:
     longest_source: int = 1000  # tokens of a line that are read; a longer line is cut
 
     def __post_init__(self) -> None:
-        checks = {
-            "beam": (self.beam >= 1, "at least 1"),
-            "temperature": (self.temperature > 0, "above 0"),
-            "top_k": (self.top_k >= 0, "at least 0"),
-            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
-            "n_best": (self.n_best >= 1, "at least 1"),
-            "min_length": (self.min_length >= 0, "at least 0"),
-            "max_length": (self.max_length >= 0, "at least 0"),
-            "no_repeat": (self.no_repeat >= 0, "at least 0"),
-            "seed": (0 <= self.seed < 1 << 63, "at least 0 and below 2⁶³"),
-            "longest_source": (self.longest_source >= 1, "at least 1"),
-        }
-        for name, (holds, allowed) in checks.items():
-            if not holds:
-                value = self.__dict__[name]
+        for name, bound in BOUNDS.items():
+            for _, value, allowed in out_of_bounds(self, bound, name):
                 raise UserError(f"--{name.replace('_', '-')} {value} is not possible: it must be {allowed}.")
         if self.sample and self.beam > 1:
             raise UserError("--sample and --beam exclude each other: use --n-best for several samples.")
@@ -86,7 +89,7 @@ class Prediction:
     score: float  # log-probability of the whole output
     tokens: tuple[str, ...]
     alternatives: tuple[Prediction, ...] = ()  # the rest of the n-best list
-    cut: bool = False  # the line was longer than longest_source and only its beginning was read
+    cut: bool = False  # the line was longer than the model or longest_source allows: only its beginning was read
 
 
 # --- filters: logits in, logits out ------------------------------------------------------------------------------
@@ -184,13 +187,20 @@ def chooser(how: Decoding) -> Chooser:
 # --- the loop ----------------------------------------------------------------------------------------------------
 
 
+def room(model: object) -> int | None:
+    """The most tokens on either side that the model can count; None: any number."""
+    return model.longest if isinstance(model, Bounded) else None
+
+
 @torch.inference_mode()
 def generate(
     model: Generates, batch: Batch, how: Decoding, *, limits: Tensor, lines: Tensor | None = None
 ) -> list[list[Hypothesis]]:
-    """Each example's hypotheses, best first. `limits` (batch,) is the most tokens each may have, <eos> included;
-    `lines` (batch,) numbers the examples for the sampler's noise."""
+    """Each example's hypotheses, best first. `limits` (batch,) is the most tokens each may have, <eos> included, where
+    the model has room for as many; `lines` (batch,) numbers the examples for the sampler's noise."""
     choose, width = chooser(how), how.width
+    if (longest := room(model)) is not None:
+        limits = limits.clamp(max=longest)
     device = batch.source.device
     examples = torch.arange(batch.size, device=device)  # those still in the batch
     lines = examples if lines is None else lines
@@ -213,6 +223,10 @@ def generate(
                 totals[:, 1:] = IMPOSSIBLE
         log_probs = constrain(log_probs, written, how)
         parents, tokens, totals = choose(log_probs, totals, lines[examples], step)
+        if totals.isnan().any():
+            raise UserError(
+                "The model's outputs are not numbers: restore its weights, or train with a lower train.learning_rate."
+            )
         if parents is not None:
             state, written = state.pick(parents), written.index_select(0, parents)
             # a finished hypothesis gives up its place, so the beam narrows until all have ended
@@ -250,6 +264,12 @@ class _Line:
     cut: bool
 
 
+def most_read(model: object, how: Decoding) -> int:
+    """Tokens of a line that are read, <eos> not included; a longer line is cut."""
+    longest = room(model)
+    return how.longest_source if longest is None else min(how.longest_source, longest // MULTIPLE * MULTIPLE - 1)
+
+
 def predict(
     run: Run,
     lines: Sequence[str],
@@ -263,10 +283,13 @@ def predict(
     if not isinstance(run.model, Generates):
         raise UserError(f"{run.recipe.model_name} does not generate: it has no step.")
     predictions = [Prediction("", 0.0, ())] * len(lines)  # empty in, empty out
+    most = most_read(run.model, how)
+    beginnings = [line[: most * CHARACTERS] for line in lines]
     readable = []
-    for number, ids in enumerate(run.tokenizers.source.encode_all(list(lines))):
+    for number, ids in enumerate(run.tokenizers.source.encode_all(beginnings)):
         if lines[number].strip():
-            readable.append(_Line(number, ids[: how.longest_source], len(ids) > how.longest_source))
+            cut = len(ids) > most or len(lines[number]) > len(beginnings[number])
+            readable.append(_Line(number, ids[:most], cut))
     readable.sort(key=lambda line: -len(line.ids))
     while readable:
         count = max(1, batch_tokens // ((len(readable[0].ids) + 1) * how.width))

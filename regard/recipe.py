@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.config import override, parse, to_toml, unknown, write_table
+from regard.config import ABOVE_0, between, keep_within, override, parse, shown, to_toml, unknown, write_table
 from regard.data.sources import SOURCES, Source
 from regard.data.tokens import Kind
 from regard.interface import UserError
@@ -32,6 +32,10 @@ class Tokens:
     joint: bool = True  # one vocabulary for both languages
     at_least: int = 1  # times a type must occur to be in it
     longest: int = 256  # tokens in a line, at most: a pair with a longer side is left out
+
+    def __post_init__(self) -> None:
+        keep_within(self, between(0, 10_000_000), "size")
+        keep_within(self, ABOVE_0, "at_least", "longest")
 
 
 @dataclass(frozen=True)
@@ -93,14 +97,14 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
     """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
     path = Path(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UserError(f"The recipe {path} does not exist.") from None
     except (IsADirectoryError, PermissionError) as problem:
         raise UserError(f"The recipe {path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a recipe: it is not UTF-8 text.") from None
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:  # broken, or numbers and lists that Python will not hold
         raise UserError(f"The recipe {path} is not valid TOML: {problem}.") from None
     remarks = []
     ordered = sorted(settings, key=lambda setting: not setting.startswith(("model.name", "model.preset")))
@@ -122,24 +126,24 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
             raise unknown(key, SECTIONS, "The key")
     for section in SECTIONS[3:]:
         if not isinstance(table.get(section, {}), dict):
-            raise UserError(f"{section} = {table[section]!r} must be a section: write [{section}].")
+            raise UserError(f"{section} = {shown(table[section])} must be a section: write [{section}].")
     task = table.get("task")
     if task != "translation":
-        raise unknown(str(task), ["translation"], "The task")
+        raise unknown(task, ["translation"], "The task")
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
-        raise UserError(f"seed = {seed!r} must be a whole number, at least 0 and below 2⁶³.")
+        raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
     place = table.get("folder", str(folder))
     if not isinstance(place, str):
-        raise UserError(f"folder = {place!r} must be a text in quotes.")
+        raise UserError(f"folder = {shown(place)} must be a text in quotes.")
     data_name, data = _tagged(table, "data", SOURCES)
     model_name, model = _tagged(table, "model", MODELS)
     design = MODELS[model_name]
     preset = model.pop("preset", None)
     base = design.config()
     if preset is not None:
-        if preset not in design.presets:
-            raise unknown(str(preset), design.presets, f"The preset of {model_name}")
+        if not isinstance(preset, str) or preset not in design.presets:
+            raise unknown(preset, design.presets, f"The preset of {model_name}")
         base = design.presets[preset]
     return Recipe(
         task=task,
@@ -159,6 +163,6 @@ def _tagged(table: Mapping[str, Any], section: str, known: Mapping[str, Any]) ->
     name = values.pop("name", None)
     if name is None:
         raise UserError(f"The recipe has no {section}.name: it must be one of {', '.join(known)}.")
-    if name not in known:
-        raise unknown(str(name), known, f"{section}.name =")
+    if not isinstance(name, str) or name not in known:
+        raise unknown(name, known, f"{section}.name =")
     return name, values

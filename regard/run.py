@@ -50,13 +50,10 @@ def load(path: str | Path, *, device: str = "cpu") -> Run:
     """The best model of a run folder."""
     folder = Folder(path).must_exist()
     recipe, _ = read_recipe(folder.config)
-    try:
-        tokenizers = Tokenizers.from_json(folder.tokenizer.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{folder.tokenizer} is missing: the run was not finished, or a file was lost.") from None
+    tokenizers = Tokenizers.read(folder.tokenizer)
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")
     model = build_model(recipe, tokenizers)
-    load_weights(model, read_tensors(folder.best)[0])
+    load_weights(model, read_tensors(folder.best)[0], origin=folder.best)
     place = machine.device(device)
     return Run(recipe, tokenizers, model.to(place).eval(), place)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.text import content_hash, read_fields, read_lines, read_pairs
+from regard.data.text import NOT_UTF8, content_hash, read_fields, read_lines, read_pairs
 from regard.interface import UserError
 
 LINES = ["un", "", "deux\u2028trois\x85quatre\x0ccinq\x0bsix", "  sept\t", "😀 huit\rneuf"]
@@ -147,6 +147,7 @@ def test_a_reported_line_is_mended_and_passed_on(tmp_path):
     read = list(read_pairs(source, target, report=lambda *what: told.append(what)))
     assert read == [(1, "one", "1"), (2, "\ufffdtwo", "2"), (3, "three", "\ufffd")]
     assert [(name[-1], number) for name, number, _ in told] == [("s", 2), ("t", 3)]
+    assert all(wrong.endswith(NOT_UTF8) for _, _, wrong in told)
 
 
 COLUMNS = "id\ten\tde\n1\ta dog\tein Hund\n2\t\teine Katze\n"

@@ -58,7 +58,7 @@ class Encoded:
         ends = array("q", [0])
         try:
             with unfinished[0].open("wb") as file:
-                _header(file, 0)
+                _header(file, 0, np.int32)
 
                 def add(sequence: Sequence[int]) -> None:
                     file.write(np.asarray(sequence, dtype=np.int32).tobytes())
@@ -66,9 +66,12 @@ class Encoded:
 
                 yield add
                 file.seek(0)
-                _header(file, ends[-1])  # as long as the first: the format leaves room for the count to grow
+                _header(file, ends[-1], np.int32)  # as long as the first: the format leaves room for the count to grow
+                _flush(file)
             with unfinished[1].open("wb") as file:
-                np.save(file, np.frombuffer(ends, dtype=np.int64))
+                _header(file, len(ends), np.int64)
+                file.write(ends)
+                _flush(file)
             offsets.unlink(missing_ok=True)
             unfinished[0].replace(tokens)
             unfinished[1].replace(offsets)
@@ -103,8 +106,14 @@ def _files(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / f"{name}.tokens.npy", folder / f"{name}.offsets.npy"
 
 
-def _header(file: IO[bytes], count: int) -> None:
-    descr = npy.dtype_to_descr(np.dtype(np.int32))
+def _flush(file: IO[bytes]) -> None:
+    """To the disk, before the file takes its place."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _header(file: IO[bytes], count: int, kind: type[np.integer[Any]]) -> None:
+    descr = npy.dtype_to_descr(np.dtype(kind))
     npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (count,)})
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol
 
+from regard.config import ABOVE_0, between, keep_within
 from regard.data import world
 from regard.data.text import Report, content_hash, read_fields, read_pairs
 from regard.interface import UserError
@@ -46,11 +47,8 @@ class World:
     test: int = 500  # test pairs
 
     def __post_init__(self) -> None:
-        if self.longest < world.SHORTEST:
-            raise ValueError(f"longest = {self.longest} must be at least {world.SHORTEST}.")
-        for name in ("sentences", "valid", "test"):
-            if self.__dict__[name] < 1:
-                raise ValueError(f"{name} = {self.__dict__[name]} must be at least 1.")
+        keep_within(self, between(world.SHORTEST, 1000), "longest")
+        keep_within(self, ABOVE_0, "sentences", "valid", "test")
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]

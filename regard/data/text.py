@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,11 @@ from regard.interface import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
+# whatever some reader takes for the end of a line (str.splitlines knows them all), as JSON escapes it
+ESCAPES = {ord(end): json.dumps(end)[1:-1] for end in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+SURROGATE = re.compile("[\ud800-\udfff]")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+NOT_UTF8 = "is not UTF-8"  # how a report of bytes that do not decode ends
 
 
 @contextmanager
@@ -69,7 +74,7 @@ def read_lines(
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8"
+                wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
                 remedy = "convert the file (iconv -f LATIN1 -t UTF-8) or use --errors replace"
                 _tell(report, name, number, wrong, remedy)
                 text = line.decode("utf-8", "replace")
@@ -80,6 +85,16 @@ def _tell(report: Report | None, name: str, number: int, wrong: str, remedy: str
     if report is None:
         raise UserError(f"{name}, line {number}: {wrong}; {remedy}.")
     report(name, number, wrong)
+
+
+def encodable(text: str) -> str:
+    """Half a surrogate pair, which JSON and file names can bring but no UTF-8 can hold, becomes U+FFFD."""
+    return text if text.isascii() else SURROGATE.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """The text with its line ends escaped, so that whoever reads it finds one line."""
+    return text.translate(ESCAPES)
 
 
 def read_pairs(
@@ -119,7 +134,7 @@ def read_fields(
                 names = ", ".join(fields)
                 _tell(report, str(path), number, f"not a JSON object with texts for {names}", "mend or delete it")
                 continue
-            yield number, values
+            yield number, [encodable(value) for value in values]
         return
     if all(field.isdecimal() and int(field) for field in fields):
         columns = [int(field) - 1 for field in fields]

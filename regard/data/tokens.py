@@ -34,6 +34,7 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
 Kind = Literal["words", "characters", "bpe"]
@@ -51,7 +52,9 @@ WORD = (
 SPLIT = pre_tokenizers.Split(tokenizers.Regex(rf"{WORD}|\s"), "isolated")
 SPLIT_WITH_SPACE = pre_tokenizers.Split(tokenizers.Regex(rf" ?(?:{WORD})|\s+(?!\S)|\s+"), "isolated")
 
-SURROGATE = re.compile("[\ud800-\udfff]")
+# Python sorts n marks on one letter in n² steps, so a text is made normal block by block. A block ends where the next
+# begins with an ASCII character, which never joins what is before it, or, in text without any, somewhere.
+BLOCK = re.compile(r"(?s:.{1,1024})[^\x00-\x7f]{0,1024}")
 VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\n": "⏎"})
 JOIN_SIGN = "‿"
 
@@ -85,7 +88,9 @@ class Scheme(Protocol):
 
 def normal(text: str) -> str:
     """NFC; half a surrogate pair, which no file can hold, becomes U+FFFD."""
-    return text if text.isascii() else SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+    if text.isascii():
+        return text
+    return encodable("".join(unicodedata.normalize("NFC", block) for block in BLOCK.findall(text)))
 
 
 def _is_word(token: str) -> bool:
@@ -247,17 +252,19 @@ class BytePairs:
 
 def _origins(typed: str) -> list[tuple[int, int]]:
     """For each character of normal(typed), where the characters it was made from start and end in `typed`."""
-    if unicodedata.is_normalized("NFC", typed):
-        return [(i, i + 1) for i in range(len(typed))]
     origins: list[tuple[int, int]] = []
-    start, made = 0, ""
-    for i, character in enumerate(typed):
-        alone, together = normal(character), normal(typed[start : i + 1])
-        if made and unicodedata.combining(character) == 0 and together == made + alone:
-            origins += [(start, i)] * len(made)
-            start, together = i, alone
-        made = together
-    return origins + [(start, len(typed))] * len(made)
+    for block in BLOCK.finditer(typed):
+        start, end = block.span()
+        if unicodedata.is_normalized("NFC", block[0]):
+            origins += [(i, i + 1) for i in range(start, end)]
+            continue
+        for i in range(start + 1, end):
+            made = "" if unicodedata.combining(typed[i]) else normal(typed[start:i])
+            if made and normal(typed[start : i + 1]) == made + normal(typed[i]):
+                origins += [(start, i)] * len(made)
+                start = i
+        origins += [(start, end)] * len(normal(typed[start:end]))
+    return origins
 
 
 def _word_of(text: str, starts: Iterable[int]) -> list[int]:

@@ -20,7 +20,13 @@ from regard.layers.attention import choose
 PositionName = Literal["sinusoidal", "learned"]
 
 
-class Sinusoidal(nn.Module):
+class Positions(nn.Module):
+    """Adds to each token where it stands."""
+
+    longest: int | None = None  # how many positions there are; None: no end of them
+
+
+class Sinusoidal(Positions):
     """Any length, no parameters: computed when asked for, so it is always of x's device and dtype."""
 
     def __init__(self, *, dim: int) -> None:
@@ -36,30 +42,30 @@ class Sinusoidal(nn.Module):
         return x + table.to(x.dtype)
 
 
-class Learned(nn.Module):
+class Learned(Positions):
     def __init__(self, *, dim: int, longest: int) -> None:
         super().__init__()
+        self.longest = longest
         self.table = nn.Embedding(longest, dim)
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (rows, time, dim), positions (time,) or (rows, time) -> (rows, time, dim)."""
-        longest = self.table.num_embeddings
-        if positions.numel() and not positions.is_meta and (last := int(positions.max())) >= longest:
+        if positions.numel() and not positions.is_meta and (last := int(positions.max())) >= self.table.num_embeddings:
             raise UserError(
-                f"A text of {last + 1} tokens is longer than the {longest} learned positions: "
+                f"A text of {last + 1} tokens is longer than the {self.longest} learned positions: "
                 "shorten it, or train with more positions or with sinusoidal ones."
             )
         table: Tensor = self.table(positions)  # (…, time, dim)
         return x + table
 
 
-POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {  # of dim, longest
+POSITIONS: dict[str, Callable[[int, int], Positions]] = {  # of dim, longest
     "sinusoidal": lambda dim, longest: Sinusoidal(dim=dim),
     "learned": lambda dim, longest: Learned(dim=dim, longest=longest),
 }
 
 
-def position(name: str, *, dim: int, longest: int) -> nn.Module:
+def position(name: str, *, dim: int, longest: int) -> Positions:
     """The positions of that name."""
     return choose(POSITIONS, name, "kind of positions")(dim, longest)

@@ -38,10 +38,11 @@ class Decoder(Protocol):
 
 
 class EncoderDecoder(nn.Module):
-    def __init__(self, encoder: nn.Module, decoder: Decoder) -> None:
+    def __init__(self, encoder: nn.Module, decoder: Decoder, *, longest: int | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
+        self.longest = longest  # tokens there is room for on either side; None: any number
 
     def hidden(self, batch: Batch) -> Tensor:
         """The decoder's states while it reads the reference."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
 from regard.layers.cells import CELLS, Cell, CellName
 from regard.layers.cells import State as CellState
@@ -41,6 +42,9 @@ class Config:
     label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "embedding", "hidden", "heads")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, SHARE, "dropout", "label_smoothing")
         if self.hidden % self.heads:
             raise ValueError(f"hidden = {self.hidden} must be a multiple of heads = {self.heads}.")
 

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.interface import Tree
 from regard.layers.attention import Attention
 from regard.layers.cells import CELLS, CellName
@@ -37,6 +38,11 @@ class Config:
     reverse: bool = True  # read the source last word first
     dropout: float = 0.1  # on embeddings, between layers and before the output
     label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "embedding", "hidden")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, SHARE, "dropout", "label_smoothing")
 
 
 def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:

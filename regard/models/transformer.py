@@ -12,11 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
 from regard.interface import PAD
 from regard.layers.attention import Attention, Memory
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.positions import PositionName, position
+from regard.layers.positions import PositionName, Positions, position
 from regard.layers.transformer import Cache, Stack, causal
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
@@ -37,6 +38,10 @@ class Config:
     label_smoothing: float = 0.1  # share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "dim", "heads", "feed_forward")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, between(2, 1_000_000), "longest")  # a token and its <eos>
+        keep_within(self, SHARE, "dropout", "label_smoothing")
         if self.dim % self.heads:
             raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
 
@@ -98,7 +103,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
     def embedding(vocab: int) -> Embedding:
         return Embedding(vocab=vocab, dim=config.dim)
 
-    def positions() -> nn.Module:
+    def positions() -> Positions:
         return position(config.positions, dim=config.dim, longest=config.longest)
 
     def stack(cross: bool) -> Stack:
@@ -115,7 +120,8 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
 
     target = embedding(vocabulary.target)
     source = target if config.tie and vocabulary.joint else embedding(vocabulary.source)
-    encoder = TransformerEncoder(embed=source, positions=positions(), stack=stack(cross=False), dropout=config.dropout)
+    places = positions()
+    encoder = TransformerEncoder(embed=source, positions=places, stack=stack(cross=False), dropout=config.dropout)
     head = SoftmaxHead(
         dim=config.dim,
         vocab=vocabulary.target,
@@ -125,7 +131,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
     decoder = TransformerDecoder(
         embed=target, positions=positions(), stack=stack(cross=True), head=head, dropout=config.dropout
     )
-    return EncoderDecoder(encoder, decoder)
+    return EncoderDecoder(encoder, decoder, longest=places.longest)
 
 
 DESIGN = Design(

@@ -12,13 +12,17 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from regard.config import ABOVE_0, NOT_NEGATIVE, keep_within
 from regard.interface import Batch, Learns, Loss, Progress, Sample, UserError
 from regard.train.schedule import ScheduleName, rate
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it keeps of each parameter
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not (self.steps or self.epochs or self.minutes):
             raise ValueError("training would never end: set steps, epochs or minutes.")
-        positive = ("batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
-        never_negative = ("steps", "epochs", "minutes", "warmup", "weight_decay", "clip", "patience")
-        for name in (*positive, *never_negative):
-            value = self.__dict__[name]
-            if value < 0 or (name in positive and not value):
-                raise ValueError(f"{name} = {value} must be {'above 0' if name in positive else '0 or more'}.")
+        keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
+        keep_within(self, NOT_NEGATIVE, "steps", "epochs", "minutes", "warmup", "weight_decay", "clip", "patience")
 
 
 class Batches(Protocol):
@@ -110,17 +110,46 @@ class Training:
         names = ("step", "epoch", "index", "seconds", "best", "stale")
         return {name: self.__dict__[name] for name in names} | {"snapshots": len(self.snapshots)}
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any], *, origin: str | Path = "memory") -> None:
+        """Go on from there. Refused, with nothing changed, where a fact or a tensor is not what `tensors` and `facts`
+        would have saved."""
+        odd = self._odd(facts) or misfit(self._expected(tensors, facts), tensors) or not_random(tensors["random"])
+        if odd:
+            raise UserError(f"The state in {origin} does not fit the run: {odd}; restore it, or start anew with -o.")
         load_weights(self.model, taken(tensors, "model."))
         for name, parameter in zip(self.names, self._parameters(), strict=True):
-            kinds = ("step", "exp_avg", "exp_avg_sq")
-            moments = {kind: tensors.get(f"optimiser.{kind}.{name}") for kind in kinds}
-            if moments["step"] is not None:
-                self.optimiser.state[parameter] = moments
+            if f"optimiser.step.{name}" in tensors:
+                self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in MOMENTS}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
         for name in ("step", "epoch", "index", "seconds", "best", "stale"):
             setattr(self, name, facts[name])
         torch.set_rng_state(tensors["random"])
+
+    def _odd(self, facts: dict[str, Any]) -> str:
+        """The first fact that cannot be; "" if they all can."""
+        if facts.keys() != self.facts().keys():
+            return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
+        for name in ("step", "epoch", "index", "stale", "snapshots"):
+            most = self.config.average if name == "snapshots" else 1 << 53
+            if type(facts[name]) is not int or not 0 <= facts[name] <= most:
+                return f"its {name} cannot be {str(facts[name])[:40]}"
+        for name in ("seconds", "best"):
+            unknown = name == "best" and facts[name] is None
+            if not unknown and (type(facts[name]) is not float or not math.isfinite(facts[name])):
+                return f"its {name} cannot be {str(facts[name])[:40]}"
+        return ""
+
+    def _expected(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> dict[str, Tensor]:
+        """Tensors of the names, shapes and kinds that these should have. Only what got a gradient has moments."""
+        own = weights(self.model)
+        expected = {f"model.{name}": tensor for name, tensor in own.items()}
+        for age in range(facts["snapshots"]):
+            expected |= {f"snapshot.{age}.{name}": tensor for name, tensor in own.items()}
+        for name, parameter in zip(self.names, self._parameters(), strict=True):
+            if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS):
+                expected |= {f"optimiser.{kind}.{name}": parameter for kind in MOMENTS}
+                expected[f"optimiser.step.{name}"] = torch.tensor(0.0)
+        return expected | {"random": torch.get_rng_state()}
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
@@ -157,16 +186,32 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return named
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put saved weights into the model; every name and shape must fit."""
-    own = weights(model)
-    if own.keys() != tensors.keys():
-        odd = sorted(own.keys() ^ tensors.keys())[0]
-        raise UserError(f"The weights do not fit the model: {odd!r} is in one of them only.")
+def misfit(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> str:
+    """How these differ in names, shapes or kinds; "" if they do not."""
+    if expected.keys() != tensors.keys():
+        return f"{sorted(expected.keys() ^ tensors.keys())[0]!r} is in one of them only"
     for name, tensor in tensors.items():
-        if own[name].shape != tensor.shape:
-            here, there = tuple(own[name].shape), tuple(tensor.shape)
-            raise UserError(f"The weights do not fit the model: {name} is {there}, expected {here}.")
+        own = expected[name]
+        if own.shape != tensor.shape:
+            return f"{name} is {tuple(tensor.shape)}, expected {tuple(own.shape)}"
+        if own.dtype != tensor.dtype:
+            return f"{name} is {tensor.dtype}, expected {own.dtype}"
+    return ""
+
+
+def not_random(state: Tensor) -> str:
+    try:
+        torch.Generator().set_state(state)
+    except RuntimeError:
+        return "its random state is none"
+    return ""
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], *, origin: str | Path = "memory") -> None:
+    """Put saved weights into the model; every name, shape and kind must fit."""
+    own = weights(model)
+    if odd := misfit(own, tensors):
+        raise UserError(f"The weights in {origin} do not fit the model: {odd}; restore the run's own files.")
     for name, tensor in tensors.items():
         own[name].copy_(tensor)
 
@@ -272,6 +317,8 @@ def validated(training: Training, progress: Progress, validate: Validation, save
     training.snapshots = [*training.snapshots, snapshot][-training.config.average :]
     with averaged(training), torch.inference_mode():
         metrics, samples = validate()
+        if not math.isfinite(metrics["loss"]):
+            raise UserError(f"The validation loss was not finite at step {training.step}: lower train.learning_rate.")
         improved = training.better(metrics)
         if improved:
             training.best, training.stale = metrics[training.config.metric], 0

@@ -18,9 +18,19 @@ from typing import Any, cast
 import torch
 
 from regard import machine, score
-from regard.checkpoint import Folder, append_log, read_tensors, write_atomically, write_tensors
+from regard.checkpoint import (
+    Folder,
+    append,
+    append_log,
+    make_folder,
+    read_tensors,
+    write_atomically,
+    write_tensors,
+    writing,
+)
 from regard.data.batches import Encoded, Pairs, Stats, plan, stats, validation_plan
 from regard.data.sources import Split, pairs
+from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
 from regard.interface import Batch, Learns, Progress, Sample, UserError
 from regard.recipe import Recipe, read_recipe
@@ -66,11 +76,16 @@ class Session:
         self.resumed = self.folder.config.exists()
         if self.resumed:
             refuse_changes(recipe, self.folder)
+        elif self.folder.best.exists():
+            raise UserError(
+                f"{self.folder.best} is there without the config.toml it was trained with, and training would replace "
+                "it: restore config.toml, or choose another folder with -o."
+            )
         machine.tune_allocator()
         self.facts = self._facts(recipe)
         train = dataclasses.replace(recipe.train, precision=self.facts["precision"])
         self.recipe = recipe
-        self.teacher = find_run(train.from_, recipe.folder) if train.from_ else None
+        self.teacher = find_run(train.from_, recipe.folder) if train.from_ and not self.resumed else None
         self.tokenizers = self._tokenizers()
         self.left_out: dict[str, int] = {}  # pairs of a split that are empty on one side, or too long
         self.train_pairs, self.valid_pairs = self._encoded("train"), self._encoded("valid")
@@ -80,11 +95,13 @@ class Session:
         self.run = Run(recipe, self.tokenizers, model, self.device)
         self.training = Training(model, train, self.device)
         torch.manual_seed(recipe.seed)
-        if self.resumed and self.folder.last.exists():
-            self.training.load(*read_tensors(self.folder.last))
-        elif self.teacher:
-            load_weights(model, read_tensors(self.teacher.best)[0])
-        # last of the files: a folder without it was never begun
+        if self.resumed:
+            self.training.load(*read_tensors(self.folder.last), origin=self.folder.last)
+        else:
+            if self.teacher:
+                load_weights(model, read_tensors(self.teacher.best)[0], origin=self.teacher.best)
+            self.save()
+        # last of the files: a folder without it was never begun, one with it has them all
         write_atomically(self.folder.config, recipe.to_toml(placed=True))
 
     # --- opening ---
@@ -92,17 +109,20 @@ class Session:
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         """The machine, the data and the precision, as they were when the run began."""
         fingerprint = recipe.data.fingerprint(recipe.folder)
-        if self.resumed and self.folder.environment.exists():
+        files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
+        if self.resumed:
             facts = self.folder.facts()
             if facts["data"] != fingerprint:
+                each = zip(files.values(), facts["data"].split(), fingerprint.split(), strict=False)
+                changed = ", ".join(file for file, was, now in each if was != now) or "what the recipe describes"
                 raise UserError(
-                    f"The data has changed since {self.folder.path} was begun: restore it, or start anew with -o."
+                    f"The data has changed since {self.folder.path} was begun ({changed}): "
+                    "restore it, or start anew with -o."
                 )
             return facts
         precision = recipe.train.precision
         if precision == "auto":
             precision = "bfloat16" if self.device.type == "cpu" and machine.bf16_gain() > 1.5 else "float32"
-        files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
         facts = {**machine.facts(), "files": files, "data": fingerprint, "precision": precision}
         write_atomically(self.folder.environment, json.dumps(facts, indent=2) + "\n")
         return facts
@@ -112,10 +132,10 @@ class Session:
 
     def _tokenizers(self) -> Tokenizers:
         # what an attempt that failed before it began has left may be of other text
-        if self.resumed and self.folder.tokenizer.exists():
-            return Tokenizers.from_json(self.folder.tokenizer.read_bytes())
+        if self.resumed:
+            return Tokenizers.read(self.folder.tokenizer)
         if self.teacher:  # its weights know its words only
-            tokenizers = Tokenizers.from_json(self.teacher.tokenizer.read_bytes())
+            tokenizers = Tokenizers.read(self.teacher.tokenizer)
         else:
             how = dataclasses.asdict(self.recipe.tokens)
             del how["longest"]
@@ -125,25 +145,27 @@ class Session:
 
     def _encoded(self, split: Split) -> Pairs:
         names = [f"{split}.{side}" for side in ("source", "target")]
-        done = self.folder.data / split  # says how many pairs were left out
-        if not (self.resumed and done.exists()):
+        left_out = left_out_of(self.folder.data, split) if self.resumed else None
+        if left_out is None:
             left_out, longest = 0, self.recipe.tokens.longest
-            source, target = (Encoded.writer(self.folder.data, name) for name in names)
-            with source as add_source, target as add_target:
-                for chunk in chunks(self._text(split)):
-                    sides = zip(*chunk, strict=True)
-                    encoded = (t.encode_all(list(side)) for t, side in zip(self.tokenizers, sides, strict=True))
-                    for pair in zip(*encoded, strict=True):
-                        if not all(0 < len(ids) <= longest for ids in pair):
-                            left_out += 1
-                            continue
-                        add_source(pair[0])
-                        add_target(pair[1])
-            write_atomically(done, f"{left_out}\n")
+            with writing(self.folder.data):
+                make_folder(self.folder.data)
+                source, target = (Encoded.writer(self.folder.data, name) for name in names)
+                with source as add_source, target as add_target:
+                    for chunk in chunks(self._text(split)):
+                        sides = zip(*chunk, strict=True)
+                        encoded = (t.encode_all(list(side)) for t, side in zip(self.tokenizers, sides, strict=True))
+                        for pair in zip(*encoded, strict=True):
+                            if not all(0 < len(ids) <= longest for ids in pair):
+                                left_out += 1
+                                continue
+                            add_source(pair[0])
+                            add_target(pair[1])
+            write_atomically(self.folder.data / split, " ".join([str(left_out), *hashes(self.folder.data, split)]))
         encoded_pairs = Pairs(*(Encoded.open(self.folder.data, name) for name in names))
-        self.left_out[split] = int(done.read_text())
+        self.left_out[split] = left_out
         if not len(encoded_pairs):
-            short = f" of at most {self.recipe.tokens.longest} tokens a side" if self.left_out[split] else ""
+            short = f" of at most {self.recipe.tokens.longest} tokens a side" if left_out else ""
             raise UserError(f"The {split} data is empty: give at least one pair of lines{short}.")
         return encoded_pairs
 
@@ -186,8 +208,7 @@ class Session:
         text = "".join(
             f"step {progress.step}\n  source     {s}\n  reference  {r}\n  output     {o}\n" for s, r, o in samples
         )
-        with self.folder.samples.open("a", encoding="utf-8") as file:
-            file.write(text)
+        append(self.folder.samples, text)
 
     def validate(self) -> tuple[dict[str, float], tuple[Sample, ...]]:
         """Loss over the validation pairs; BLEU too where it decides; a few translations."""
@@ -205,6 +226,23 @@ class Session:
             metrics["bleu"] = score.bleu(outputs, [reference for _, reference in shown]).value
         samples = (Sample(*pair, output) for pair, output in zip(shown, outputs, strict=True))
         return metrics, tuple(islice(samples, SHOWN_SAMPLES))
+
+
+def hashes(folder: Path, split: Split) -> list[str]:
+    """Of the files of an encoded split."""
+    return [content_hash(file) for file in sorted(folder.glob(f"{split}.*.npy"))]
+
+
+def left_out_of(folder: Path, split: Split) -> int | None:
+    """How many pairs were left out of an encoded split; None where its files are not as they were written.
+
+    They are then written anew: they hold nothing that the text and the tokenizer do not say.
+    """
+    try:
+        left_out, *rest = (folder / split).read_text(encoding="utf-8").split()
+        return int(left_out) if rest == hashes(folder, split) and rest else None
+    except (OSError, ValueError, UserError):
+        return None
 
 
 def chunks(texts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:

@@ -1,0 +1,170 @@
+"""check: look at a recipe's data before an hour is spent on it.
+
+The text is read once, as a stream. Some 40 bytes are kept of a pair: its line number, two hashes, two lengths, two
+scripts and a bit for each thing that is wrong with it. What takes all of the data to see (repeated pairs, the usual
+script, the usual ratio of lengths, what train and valid share) is seen in those arrays afterwards, so that counts do
+not depend on the order of the lines.
+
+Writing what passes reads the text once more. One law: of what was written there is nothing left to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from regard.check.characters import NAMES, Array
+from regard.check.clean import refuse_to_overwrite, write_clean
+from regard.check.compare import RATIO, Usual, compare
+from regard.check.faults import BIT, FAULTS, LEAKS, LEFT_OUT, NOT_SOUND, Checked, Finding, Summary, tell
+from regard.check.scan import NAMED, Reports, Scan, known_characters
+from regard.data.sources import Line, Split
+from regard.data.text import encodable
+from regard.interface import UserError
+from regard.recipe import Recipe
+
+__all__ = ["Checked", "Finding", "Summary", "check"]
+
+SPLITS: tuple[Split, Split] = ("train", "valid")
+SIDES = ("source", "target")
+SHOWN = 8  # characters that a finding shows
+LONG = {
+    "characters": "more than {longest} characters",
+    "words": "more than {longest} tokens: words, signs and what joins them",
+    "bpe": "more than {longest} tokens at the lowest estimate",
+}
+UNKNOWN = {
+    "characters": "each of them becomes <unk>",
+    "words": "a word that has one becomes <unk>",
+    "bpe": "spelt in bytes, which the model has not learnt to read there",
+}
+
+
+def check(recipe: Recipe, *, write: Path | None = None) -> Checked:
+    """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it."""
+    if write is not None:
+        refuse_to_overwrite(write)
+    reports, problems = Reports(), dict[str, None]()  # of lines that cannot be read, and of more than a line
+    train = Scan(readable(recipe, "train", reports, problems), recipe.tokens, reports)
+    known = known_characters(train.seen, recipe.tokens)
+    whole = len(train.numbers) > 0 and not problems  # else much of what valid has would seem new
+    valid = Scan(readable(recipe, "valid", reports, problems), recipe.tokens, reports, known if whole else None)
+    usual = compare(train, valid)
+    scans: dict[Split, Scan] = {"train": train, "valid": valid}
+    for split, scan in scans.items():
+        if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
+            least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
+            problems[f"There is no pair to use in the {split} data: give {least}."] = None
+    dropped: dict[Split, dict[str, int]] = {}
+    if write is not None:
+        try:
+            if problems:
+                raise UserError(f"Nothing was written to {write}: mend the errors of the files first.")
+            dropped = write_clean(recipe, write, scans, reports)
+        except UserError as problem:
+            problems[str(problem)] = None
+    findings = [Finding("error", "files", "", 0, (), encodable(problem)) for problem in problems]
+    findings += told(reports, Names(recipe))
+    for split, scan in scans.items():
+        findings += marked(scan, split, Names(recipe), details(recipe, usual, valid, known))
+    findings.sort(key=lambda finding: finding.severity != "error")  # otherwise as they are
+    summary = {split: summary_of(scan, split) for split, scan in scans.items()}
+    return Checked(tuple(findings), summary, dropped, write if dropped else None)
+
+
+def readable(recipe: Recipe, split: Split, reports: Reports, problems: dict[str, None]) -> Iterator[Line]:
+    """The lines of a split, as far as the files can be read."""
+    reports.begin(split)
+    try:
+        yield from recipe.data.lines(split, recipe.folder, reports)
+    except UserError as problem:
+        problems[str(problem)] = None
+
+
+def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str, tuple[str, str]]:
+    """What is particular to this data in a fault: on the source's side (or the pair's) and on the target's."""
+    kind, longest = recipe.tokens.kind, recipe.tokens.longest
+    new = [f"{shown(valid.seen[side] & ~known[side])}: {UNKNOWN[kind]}" for side in range(2)]
+    return {
+        "long": (LONG[kind].format(longest=longest),) * 2,
+        "script": (NAMES[usual.source - 1], NAMES[usual.target - 1]),
+        "ratio": (f"lengths over {RATIO} times off the usual {usual.ratio:.2f} target characters to one", ""),
+        "unseen": (new[0], new[1]),
+    }
+
+
+def told(reports: Reports, names: Names) -> Iterator[Finding]:
+    """What the readers said."""
+    for key, count in reports.counts.items():
+        where, lines = names.file(Path(key.file)), tuple(reports.first[key])
+        yield tell(key.kind, where, count, lines, detail=reports.details[key])
+
+
+def marked(scan: Scan, split: Split, names: Names, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+    """What the bits of a split's lines say."""
+    for kind, fault in FAULTS.items():
+        if kind == "encoding" or (split == "train" and BIT[kind] & LEAKS):
+            continue  # told already, file by file; told of the lines in valid
+        for side in range(1 if fault.pair else 2):
+            lines = scan.numbers[(scan.faults[:, side] & BIT[kind]) != 0]
+            if len(lines):
+                where, first = names.where(split, None if fault.pair else side), tuple(map(int, lines[:NAMED]))
+                detail = details.get(kind, ("", ""))[side]
+                yield tell(kind, where, len(lines), first, total=len(scan.numbers), detail=detail)
+
+
+def shown(characters: Array) -> str:
+    """The first of these (code point,) that are True."""
+    found = [chr(code) for code in np.flatnonzero(characters)]
+    texts = [c if c.isprintable() and not c.isspace() else f"U+{ord(c):04X}" for c in found[:SHOWN]]
+    return " ".join(texts) + (" …" if len(found) > SHOWN else "")
+
+
+def summary_of(scan: Scan, split: Split) -> Summary:
+    count = len(scan.numbers)
+    different = scan.free_of(NOT_SOUND | BIT["duplicate"])
+    middle = np.median(scan.lengths, axis=0) if count else (0, 0)
+    longest = scan.lengths.max(0, initial=0)
+    return Summary(
+        pairs=count,
+        passes=float(scan.free_of(LEFT_OUT[split]).mean()) if count else 0.0,
+        several=int(different.sum()) - len(np.unique(scan.sources[different])),
+        words=(scan.words[0], scan.words[1]),
+        characters=(scan.characters[0], scan.characters[1]),
+        median=(int(middle[0]), int(middle[1])),
+        longest=(int(longest[0]), int(longest[1])),
+        distinct=(int(scan.seen[0].sum()), int(scan.seen[1].sum())),
+    )
+
+
+class Names:
+    """What to call the files of a recipe: by their names alone where that is clear."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        try:
+            self.files = recipe.data.files(recipe.folder)
+        except UserError:  # one is missing, which reading it will say
+            self.files = {}
+        paths = set(self.files.values())
+        self.short = len({path.name for path in paths}) == len(paths)
+
+    def file(self, path: Path) -> str:
+        return encodable(path.name if self.short else str(path))
+
+    def of(self, split: Split, side: str) -> str:
+        """The file that has this side of this split; "" where there are no files."""
+        own = (f"valid_{side}", "valid") if split == "valid" else ()
+        found = [self.files[key] for key in (*own, side, "train") if key in self.files]
+        return self.file(found[0]) if found else ""
+
+    def where(self, split: Split, side: int | None) -> str:
+        """A side's lines, or the pairs."""
+        source, target = (self.of(split, side) for side in SIDES)
+        others = {self.of(other, side) for other in SPLITS if other != split for side in SIDES}
+        shared = f"{split} lines of " if source in others else ""
+        if source != target:
+            return shared + (f"{source} and {target}" if side is None else (source, target)[side])
+        name = shared + source if source else split
+        return name if side is None else f"{name}, {SIDES[side]}"

@@ -1,0 +1,103 @@
+"""What can be wrong with a line, and what is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from regard.data.sources import Split
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """{is}, {has} and {them} agree with the number of lines; {detail} is filled in by who finds it."""
+
+    severity: Severity
+    says: str
+    remedy: str = ""
+    write: str = "--write leaves {them} out"
+    pair: bool = False  # of both sides together
+
+
+FAULTS = {
+    "encoding": Fault("error", "{is} not UTF-8", "convert the file (iconv -f LATIN1 -t UTF-8)"),
+    "row": Fault("error", "cannot be read ({detail})", "mend {them}"),
+    "binary": Fault("error", "{has} NUL bytes, which no text has", "convert the file to UTF-8"),
+    "nothing": Fault("warning", "{is} empty on both sides", "delete {them}", pair=True),
+    "empty": Fault("warning", "{is} empty on this side only", "fill {them} in"),
+    "blank": Fault("warning", "{has} white space and nothing else", "fill {them} in"),
+    "long": Fault("warning", "{has} {detail}, and training leaves {them} out", "split {them}, or raise tokens.longest"),
+    "broken": Fault("warning", "{has} U+FFFD, the place of a lost character", "make the file again"),
+    "control": Fault("warning", "{has} control characters or line ends inside", "remove those"),
+    "mojibake": Fault("warning", "{has} UTF-8 that was once read as Latin-1, like Ã© for é", "mend {them}"),
+    "markup": Fault("warning", "{has} HTML tags or entities", "strip and unescape {them}"),
+    "script": Fault("warning", "{is} mostly not in {detail} script, unlike the others", "translate {them}"),
+    "equal": Fault("warning", "{has} a target equal to the source", "translate {them}", pair=True),
+    "ratio": Fault("warning", "{has} {detail}", "see whether the sides belong together", pair=True),
+    "duplicate": Fault("warning", "{is} a pair that stands earlier too", "keep {them} if that is meant", pair=True),
+    "leaked": Fault(
+        "warning", "{is} in train too, which flatters the model", write="--write takes {them} out of train", pair=True
+    ),
+    "leaked source": Fault(
+        "warning", "{has} a source that is in train too", write="--write takes it out of train", pair=True
+    ),
+    "unseen": Fault("warning", "{has} characters that train never has ({detail})", "add such lines to train"),
+    "edges": Fault("warning", "{has} white space at an end, which would be learnt", write="--write trims {them}"),
+}  # fmt: skip
+BIT = {name: 1 << place for place, name in enumerate(FAULTS)}
+NOT_SOUND = sum(BIT[name] for name in ("encoding", "binary", "nothing", "empty", "blank"))  # nothing to compare
+LEAKS = BIT["leaked"] | BIT["leaked source"]
+# what --write leaves out: white space it trims, and what train and valid share stays in valid
+LEFT_OUT: dict[Split, int] = {"train": sum(BIT.values()) - BIT["edges"]}
+LEFT_OUT["valid"] = LEFT_OUT["train"] - LEAKS
+
+
+@dataclass(frozen=True)
+class Finding:
+    severity: Severity
+    kind: str  # a fault's name, or "files"
+    where: str  # the file or files
+    count: int  # of lines; 0: it is about the files
+    lines: tuple[int, ...]  # the first few
+    text: str  # what, how many, where and the remedy, in a sentence
+
+
+def tell(kind: str, where: str, count: int, lines: tuple[int, ...], *, total: int = 0, detail: str = "") -> Finding:
+    """The finding of a fault in so many lines, of which these are the first."""
+    fault, one = FAULTS[kind], count == 1
+    forms = {"is": "is" if one else "are", "has": "has" if one else "have", "them": "it" if one else "them"}
+    numbers = ", ".join(map(str, lines)) + (", …" if count > len(lines) else "")
+    amount = f"{count:,} of {total:,} lines" if total else f"{count:,} line{'' if one else 's'}"
+    remedy = ", or ".join(part for part in (fault.remedy, fault.write) if part)
+    says = f"{fault.says}; {remedy}.".format(**forms, detail=detail)
+    return Finding(fault.severity, kind, where, count, lines, f"{where}: {amount} ({numbers}) {says}")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A split; figures in twos are of its source and of its target."""
+
+    pairs: int
+    passes: float  # share of the pairs in which nothing was found
+    several: int  # targets beyond the first of a source
+    words: tuple[int, int]
+    characters: tuple[int, int]
+    median: tuple[int, int]  # characters of a line
+    longest: tuple[int, int]
+    distinct: tuple[int, int]  # characters that are not the same
+
+
+@dataclass(frozen=True)
+class Checked:
+    findings: tuple[Finding, ...]  # errors first
+    summary: dict[Split, Summary]
+    dropped: dict[Split, dict[str, int]]  # pairs that were not written, by the first of their faults
+    written: Path | None  # the folder, where one was written
+
+    @property
+    def sound(self) -> bool:
+        """Whether it can be trained on: there are no errors."""
+        return all(finding.severity != "error" for finding in self.findings)

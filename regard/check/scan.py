@@ -1,0 +1,239 @@
+"""One pass over the text of a split: what is wrong with a line in itself, and what is kept to compare it by."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.check.characters import (
+    BROKEN,
+    CODE_POINTS,
+    CONTROL,
+    MARKUP,
+    MARKUP_SIGNS,
+    MOJIBAKE,
+    MOJIBAKE_SIGNS,
+    NUL,
+    SPACE,
+    UNSPACED,
+    Array,
+    classes,
+    scripts_of,
+)
+from regard.check.faults import BIT
+from regard.data.sources import Line, Split
+from regard.data.text import NOT_UTF8
+from regard.data.tokens import RULES, SPLIT_WITH_SPACE, normal
+from regard.recipe import Tokens
+
+CHUNK = 1 << 18  # characters of text that are looked at together
+NAMED = 5  # line numbers that a finding names
+WORDS_OR_SIGNS = re.compile(r"\w+|[^\w\s]")
+
+
+def too_long(tokens: Tokens) -> Callable[[str], bool]:
+    """Whether training will find too many tokens in a line, as far as it can be known before there is a vocabulary.
+
+    Exact for characters, and for words but for spacing so rare that it is left out. Sub-words never span two words, so
+    there are at least as many; where no spaces stand between words, a sub-word seldom has more than two letters.
+    """
+    longest = tokens.longest
+
+    def words(text: str) -> bool:
+        # cutting is slow: first the most words there can be, the joins between them, and spacing that is not silent
+        most, parts, spaces = roughly(text)
+        return 2 * most - parts + spaces > longest and len(RULES["words"].cut(text)) > longest
+
+    def pieces(text: str) -> bool:
+        unspaced = 0 if text.isascii() else len(UNSPACED.findall(text)) // 2
+        most, _, spaces = roughly(text)
+        if most + spaces + unspaced <= longest:
+            return False
+        return len(SPLIT_WITH_SPACE.pre_tokenize_str(" " + text)) + unspaced > longest
+
+    return {"characters": lambda text: len(text) > longest, "words": words, "bpe": pieces}[tokens.kind]
+
+
+def roughly(text: str) -> tuple[int, int, int]:
+    """No fewer words than there are, the stretches between spaces, and white space that is not one space between."""
+    parts = text.split()
+    spaces = 0 if " ".join(parts) == text else len(text) - sum(map(len, parts))
+    return len(WORDS_OR_SIGNS.findall(text)), len(parts), spaces
+
+
+class Coded(NamedTuple):
+    """Some lines in one array."""
+
+    lines: list[str]  # in normal form
+    lengths: Array  # (line,)
+    starts: Array  # (line,): where each begins
+    text: str  # all of them, a line end after each
+    codes: Array  # (character,): of the text
+
+
+def coded(lines: Sequence[str]) -> Coded:
+    normal_lines = [normal(line) for line in lines]
+    text = "\n".join([*normal_lines, ""])
+    lengths = lengths_of(normal_lines)
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return Coded(normal_lines, lengths, np.cumsum(lengths + 1) - (lengths + 1), text, codes)
+
+
+def lengths_of(lines: Sequence[str]) -> Array:
+    return np.fromiter(map(len, lines), np.int64, len(lines))
+
+
+def hashes_of(items: Iterable[Hashable], count: int) -> Array:
+    """64 bits of each; Python's own, which is another one in another process."""
+    return np.fromiter(map(hash, items), np.int64, count)
+
+
+def lines_at(places: Sequence[int] | Array, starts: Array) -> Array:
+    """Which line each place is in."""
+    return np.searchsorted(starts, np.asarray(places, np.int64), side="right") - 1
+
+
+class Seen(NamedTuple):
+    """What a look at one side of some lines has shown."""
+
+    coded: Coded  # trimmed
+    scripts: Array  # (line,)
+    faults: Array  # (line,): bits
+    words: int
+
+
+def look(typed: Sequence[str], longest: int, long: Callable[[str], bool]) -> Seen:
+    """Lines are looked at all together, and one by one only where something may be amiss: most text is well."""
+    trimmed = [line.strip() for line in typed]
+    before, after = lengths_of(typed), lengths_of(trimmed)
+    faults = np.zeros(len(typed), np.uint32)
+    faults[before == 0] |= BIT["empty"]
+    faults[(after == 0) & (before > 0)] |= BIT["blank"]
+    faults[(after < before) & (after > 0)] |= BIT["edges"]
+    lines, lengths, starts, text, codes = whole = coded(trimmed)
+    kinds = classes()[codes]
+    kinds[starts + lengths] = SPACE
+    for name, kind in (("binary", NUL), ("broken", BROKEN), ("control", CONTROL)):
+        faults[lines_at(np.flatnonzero(kinds == kind), starts)] |= BIT[name]
+    for name, pattern, signs in (("markup", MARKUP, MARKUP_SIGNS), ("mojibake", MOJIBAKE, MOJIBAKE_SIGNS)):
+        if any(sign in text for sign in signs):
+            faults[lines_at([match.start() for match in pattern.finditer(text)], starts)] |= BIT[name]
+    for line in np.flatnonzero(2 * lengths > longest):
+        if long(lines[line]):
+            faults[line] |= BIT["long"]
+    spaces = kinds == SPACE
+    words = int(np.count_nonzero(spaces[1:] & ~spaces[:-1]))  # each word has an end
+    return Seen(whole, scripts_of(kinds, starts), faults, words)
+
+
+class Key(NamedTuple):
+    split: Split
+    file: str
+    kind: str  # of fault
+
+
+class Reports:
+    """What the readers say about lines they cannot read; a file that both splits are read from is heard once."""
+
+    def __init__(self) -> None:
+        self.split: Split = "train"
+        self.recent: set[int] = set()  # numbers of lines, since somebody last looked
+        self.counts: Counter[Key] = Counter()
+        self.first: dict[Key, list[int]] = defaultdict(list)  # the first few of those lines
+        self.details: dict[Key, str] = {}  # of the first
+
+    def begin(self, split: Split) -> None:
+        self.split = split
+        self.recent.clear()
+
+    def __call__(self, file: str, number: int, wrong: str) -> None:
+        self.recent.add(number)
+        key = Key(self.split, file, "encoding" if wrong.endswith(NOT_UTF8) else "row")
+        if self.split == "valid" and key._replace(split="train") in self.counts:
+            return
+        self.counts[key] += 1
+        self.details.setdefault(key, wrong)
+        if len(self.first[key]) < NAMED:
+            self.first[key].append(number)
+
+
+def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    chunk: list[Line] = []
+    room = CHUNK
+    for line in lines:
+        chunk.append(line)
+        room -= len(line[1]) + len(line[2]) + 2
+        if room <= 0:
+            yield chunk
+            chunk, room = [], CHUNK
+    if chunk:
+        yield chunk
+
+
+class Scan:
+    """A split after one pass over it."""
+
+    def __init__(self, lines: Iterable[Line], tokens: Tokens, reports: Reports, known: Array | None = None) -> None:
+        """`known`: the characters (side, code point) that are not new."""
+        self.words, self.characters = [0, 0], [0, 0]
+        self.seen = np.zeros((2, CODE_POINTS), np.bool_)  # (side, code point)
+        long = too_long(tokens)
+        kept = [columns_of((), [look((), 1, long)] * 2, set())]
+        for chunk in chunks(lines):
+            numbers, *typed = zip(*chunk, strict=True)
+            sides = [look(side, tokens.longest, long) for side in typed]
+            for place, (side, _, faults, words) in enumerate(sides):
+                self.words[place] += words
+                self.characters[place] += int(side.lengths.sum())
+                self.seen[place, side.codes] = True
+                if known is not None:
+                    faults[lines_at(np.flatnonzero(~known[place][side.codes]), side.starts)] |= BIT["unseen"]
+            kept.append(columns_of(numbers, sides, reports.recent))
+            reports.recent.clear()
+        together = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
+        self.numbers, self.sources, self.pairs, self.lengths, self.scripts, self.faults = together
+        self.seen[:, ord("\n")] = False  # our own
+
+    def free_of(self, faults: int) -> Array:
+        free: Array = ((self.faults & faults) == 0).all(1)
+        return free
+
+    def mark(self, fault: str, where: Array, side: int = 0) -> None:
+        """`where`: True for these lines, or their places."""
+        self.faults[where, side] |= BIT[fault]
+
+
+def columns_of(numbers: Sequence[int], sides: Sequence[Seen], bad: set[int]) -> tuple[Array, ...]:
+    """What is kept of some pairs; `bad` are the numbers of those that were not UTF-8."""
+    count = len(numbers)
+    source, target = sides
+    sources, targets = source.coded.lines, target.coded.lines
+    faults = np.stack([source.faults, target.faults], axis=1)  # (line, side); those of a pair are on the source's side
+    faults[(faults & BIT["empty"]).all(1)] = (BIT["nothing"], 0)
+    same = np.fromiter(map(operator.eq, sources, targets), np.bool_, count)
+    faults[same & (source.coded.lengths > 0), 0] |= BIT["equal"]
+    if bad:
+        faults[np.isin(numbers, list(bad))] = (BIT["encoding"], 0)  # what else is wrong may come from mending it
+    return (
+        np.fromiter(numbers, np.int64, count),
+        hashes_of(sources, count),
+        hashes_of(zip(sources, targets, strict=True), count),
+        np.stack([source.coded.lengths, target.coded.lengths], axis=1).astype(np.int32),
+        np.stack([source.scripts, target.scripts], axis=1),
+        faults,
+    )
+
+
+def known_characters(train: Array, tokens: Tokens) -> Array:
+    """What a vocabulary learnt from `train` (side, code point) can know, and what has a fault of its own."""
+    known = train | train[::-1] if tokens.joint else train.copy()
+    kinds = classes()
+    known |= np.isin(kinds, (NUL, BROKEN, CONTROL))
+    if tokens.kind == "words":
+        known |= kinds == SPACE  # spacing that train does not have is left out
+    return known
