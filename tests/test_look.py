@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, PAD, Batch, UserError
-from regard.look import Look, attention_weights, forced_weights, gradient_weights, look, merge
+from regard.look import Look, attention_weights, forced_weights, gradient_weights, look, look_closely, merge
 from regard.models import rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.recipe import parse_recipe
 from regard.render import LEGEND, SHADES, colour, heat_map, shade, svg
 from regard.run import Run, build_model
-from regard.score import alignment_error, bleu, diagonal_links, strongest_links
 
 # Merging pieces into words
 
@@ -145,8 +144,9 @@ def test_what_is_looked_at():
 def word_run(model: str = "rnnsearch", kind: str = "words") -> Run:
     text = [("the cat sleeps", "le chat dort")]
     tokenizers = Tokenizers.train(lambda: text, kind=kind, size=0, joint=False, at_least=1)  # type: ignore[arg-type]
+    sizes = {"dim": 6, "heads": 2, "feed_forward": 7} if model == "transformer" else SMALL
     recipe = parse_recipe(
-        {"task": "translation", "data": {"name": "world"}, "model": {"name": model, **SMALL}, "train": {"steps": 1}}
+        {"task": "translation", "data": {"name": "world"}, "model": {"name": model, **sizes}, "train": {"steps": 1}}
     )
     return Run(recipe, tokenizers, build_model(recipe, tokenizers).eval(), torch.device("cpu"))
 
@@ -182,41 +182,36 @@ def test_nothing_to_look_at():
         look(word_run(), "", "le chat")
 
 
-# Scores
+# From near
 
 
-def test_alignment_error():
-    gold = [frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 1)})]
-    assert alignment_error(gold, gold) == 0
-    assert alignment_error([frozenset({(0, 1)}), frozenset({(1, 1)})], gold) == 1
-    assert alignment_error([frozenset(), frozenset()], gold) == 1
-    half = [frozenset({(0, 0), (1, 2)}), frozenset({(0, 1)})]  # two of three right, two of four found
-    assert alignment_error(half, gold) == pytest.approx(1 - 2 * 2 / (3 + 4))
-    assert alignment_error([frozenset()], [frozenset()]) == 0  # nothing to find, nothing found
+@pytest.mark.parametrize("model", ["rnnsearch", "seq2seq", "transformer"])
+def test_from_near_every_head_is_there_and_their_mean_is_the_look(model):
+    run = word_run(model)
+    sentence = look_closely(run, "the cat sleeps", "le chat dort")
+    first = sentence.views[0]
+    assert (first.rows, first.columns) == (("le", "chat", "dort", "<eos>"), ("the", "cat", "sleeps", "<eos>"))
+    assert sentence.output == "le chat dort"
+    for view in sentence.views:
+        assert np.allclose(view.weights.sum(-1), 1, atol=1e-5)
+    across = [view.weights.mean(0) for view in sentence.views if view.name == first.name]
+    assert np.allclose(np.mean(across, 0)[:3], look(run, "the cat sleeps", "le chat dort").weights, atol=1e-6)
+    assert sentence.note == ("gradient, not attention" if model == "seq2seq" else "")
+    assert len(sentence.views) == {"rnnsearch": 1, "seq2seq": 1, "transformer": 3 * 3}[model]
 
 
-def test_strongest_links_leave_out_the_end():
-    weights = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7], [0.5, 0.0, 0.5]])
-    assert strongest_links(weights) == {(0, 0), (1, 1), (0, 3)}
-    assert strongest_links(np.zeros((0, 3))) == frozenset()
+def test_from_near_nothing_written_is_read_before_its_time():
+    views = look_closely(word_run("transformer"), "the cat sleeps", "le chat dort").views
+    own = [view for view in views if view.columns[0] == "<bos>"]
+    assert len(own) == 3
+    for view in own:
+        assert view.rows == ("le", "chat", "dort", "<eos>") and view.columns == ("<bos>", "le", "chat", "dort")
+        assert np.all(np.triu(view.weights, 1) == 0)
 
 
-@given(words=st.integers(1, 20), others=st.integers(1, 20))
-def test_the_diagonal(words, others):
-    links = diagonal_links(words, others)
-    assert sorted(target for _, target in links) == list(range(others))
-    assert all(0 <= source < words for source, _ in links)
-    by_target = [source for source, _ in sorted(links, key=lambda link: link[1])]
-    assert by_target == sorted(by_target)
-    assert diagonal_links(words, words) == {(place, place) for place in range(words)}
-
-
-def test_bleu():
-    some = ["the cat sleeps on the mat .", "a dog sees the small cat ."]
-    score = bleu(some, some)
-    assert score.value == pytest.approx(100)
-    assert "version" in score.signature
-    assert bleu([line.upper() for line in some], some).value < 10
+def test_a_notebook_shows_the_page_in_a_frame():
+    shown = word_run().look("the cat")._repr_html_()
+    assert shown.startswith("<iframe") and "sandbox" in shown
 
 
 # Pictures

@@ -27,6 +27,7 @@ from regard.score import (
     log_probabilities,
     read_links,
     score,
+    strongest_links,
 )
 from regard.train.session import Session
 
@@ -145,7 +146,35 @@ def test_links_that_are_none(line):
         read_links(line)
 
 
-def test_the_diagonal_is_straight():
-    assert diagonal_links(7, 7) == frozenset((i, i) for i in range(7))
-    assert all(0 <= s < 3 for s, _ in diagonal_links(3, 11))
-    assert np.unique([t for _, t in diagonal_links(3, 11)]).tolist() == list(range(11))
+def test_alignment_error():
+    gold = [frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 1)})]
+    assert alignment_error(gold, gold) == 0
+    assert alignment_error([frozenset({(0, 1)}), frozenset({(1, 1)})], gold) == 1
+    assert alignment_error([frozenset(), frozenset()], gold) == 1
+    half = [frozenset({(0, 0), (1, 2)}), frozenset({(0, 1)})]  # two of three right, two of four found
+    assert alignment_error(half, gold) == pytest.approx(1 - 2 * 2 / (3 + 4))
+    assert alignment_error([frozenset()], [frozenset()]) == 0  # nothing to find, nothing found
+
+
+def test_strongest_links_leave_out_the_end():
+    weights = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7], [0.5, 0.0, 0.5]])
+    assert strongest_links(weights) == {(0, 0), (1, 1), (0, 3)}
+    assert strongest_links(np.zeros((0, 3))) == frozenset()
+
+
+@given(words=st.integers(1, 20), others=st.integers(1, 20))
+def test_the_diagonal(words, others):
+    links = diagonal_links(words, others)
+    assert sorted(target for _, target in links) == list(range(others))
+    assert all(0 <= source < words for source, _ in links)
+    by_target = [source for source, _ in sorted(links, key=lambda link: link[1])]
+    assert by_target == sorted(by_target)
+    assert diagonal_links(words, words) == {(place, place) for place in range(words)}
+
+
+def test_bleu():
+    some = ["the cat sleeps on the mat .", "a dog sees the small cat ."]
+    found = bleu(some, some)
+    assert found.value == pytest.approx(100)
+    assert "version" in found.signature
+    assert bleu([line.upper() for line in some], some).value < 10

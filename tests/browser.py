@@ -1,0 +1,57 @@
+"""Real Chromium, for the tests that open a page. Without one they are skipped; in CI that is a failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        missing = "no Chromium on this machine: apt-get install chromium"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """An open page, and all it asked for and complained of."""
+
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def run(self, script: str, argument: object = None) -> Any:
+        return self.page.evaluate(script, argument)
+
+    def settle(self) -> None:
+        """Until what was asked for before this is on the screen."""
+        self.run("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+@contextmanager
+def visit(browser: Browser, file: Path, *, width: int = 1280, height: int = 900, **options: Any) -> Iterator[Visit]:
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    seen = Visit(context.new_page())
+    seen.page.on("request", lambda request: seen.requests.append(request.url))
+    seen.page.on("console", lambda message: seen.complaints.append(message.text))
+    seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    seen.page.on("dialog", lambda dialog: (seen.complaints.append(dialog.message), dialog.dismiss()))
+    seen.page.goto(file.as_uri())
+    yield seen
+    context.close()
