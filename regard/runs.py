@@ -48,9 +48,9 @@ def listed(folder: Folder) -> Listed:
         recipe = tomllib.loads(folder.config.read_text(encoding="utf-8"))
         task, model = str(recipe["task"]), str(recipe["model"]["name"])
         step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
-    except (ValueError, KeyError, TypeError, OSError):
+        entries = list(log_entries(folder))
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
         return Listed(name, "?", "?", "damaged", 0, "", megabytes)
-    entries = list(log_entries(folder))
     finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
     state = "finished" if finished else "stopped" if step else "not begun"
     return Listed(name, task, model, "training" if in_use(folder) else state, step, best(entries), megabytes)
@@ -75,7 +75,7 @@ def log_entries(folder: Folder) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(entry, dict):
                 yield entry
@@ -92,6 +92,7 @@ def best(entries: list[dict[str, Any]]) -> str:
 
 
 def in_use(folder: Folder) -> bool:
+    """Whether a process trains there. The lock is asked for, for an instant, because only the system knows."""
     if not folder.lock.is_file():
         return False
     with folder.lock.open() as handle:

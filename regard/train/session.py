@@ -83,6 +83,8 @@ class Session:
             )
         machine.tune_allocator()
         self.facts = self._facts(recipe)
+        if self.facts["precision"] == "bfloat16" and self.device.type == "cpu" and not machine.bf16_gain():
+            raise UserError("bfloat16 does not run on this processor: set train.precision to float32, with another -o.")
         train = dataclasses.replace(recipe.train, precision=self.facts["precision"])
         self.recipe = recipe
         self.teacher = find_run(train.from_, recipe.folder) if train.from_ and not self.resumed else None
