@@ -564,6 +564,8 @@ def score(
     from regard.score import score as score_run
 
     references = list(read_lines(target))
+    if not references:
+        raise UserError(f"{target} is empty: give at least one reference.")
     if system is not None:
         first, second = (same_count(list(read_lines(path)), references, path) for path in system)
         compared = compare(first, second, references)

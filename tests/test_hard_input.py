@@ -550,6 +550,13 @@ def test_weights_that_are_not_numbers_are_a_sentence(kitchen, tmp_path):
         assert_refused(call("predict", run, *options, stdin=b"the cat\n"), "not numbers", "train")
 
 
+def test_nothing_to_score_is_a_sentence(kitchen, tmp_path):
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert_refused(call("score", "--target", empty, "--system", empty, empty), "is empty")
+    assert_refused(call("score", kitchen / "seq2seq-words", "--target", empty, "--source", empty), "is empty")
+
+
 def test_what_an_output_may_be_besides_a_file(kitchen, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "out")
     written = call("predict", kitchen / "seq2seq-words", "-o", tmp_path / "link", stdin=b"the cat\n")
