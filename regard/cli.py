@@ -410,8 +410,8 @@ def runs(
     elif not found:
         out.print(f"There is no run in {folder} yet.", markup=False)
     else:
-        rows = [{**dataclasses.asdict(run), "megabytes": f"{run.megabytes:.1f}"} for run in found]
-        show_table([{key: str(value) for key, value in row.items()} for row in rows])
+        rows = [{**dataclasses.asdict(run), "MB": f"{run.megabytes:.1f}"} for run in found]
+        show_table([{key: str(value) for key, value in row.items() if key != "megabytes"} for row in rows])
 
 
 # --- predict -----------------------------------------------------------------------------------------------------
@@ -714,7 +714,7 @@ def show_table(rows: list[dict[str, str]]) -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
+        table.add_column(column, overflow="fold", no_wrap=column not in ("can", "paper"))
     for row in rows:
         table.add_row(*row.values())
     out.print(table, soft_wrap=False)
