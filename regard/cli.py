@@ -22,6 +22,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from regard.interface import Progress
     from regard.predict import Decoding, Prediction
+    from regard.recipe import Recipe
     from regard.score import Scored
     from regard.train.session import Session
 
@@ -43,6 +44,10 @@ INTERRUPTED = 130
 UsageError: Any = typer.BadParameter.__base__  # Click's own, or that of the copy which newer Typers carry
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to train on what.")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
 
@@ -56,6 +61,7 @@ def options(
 
 def main() -> None:
     """Run a command; what a person can mend is told in one sentence, with exit code 1 (2: the command itself)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a command that is asked to end says so
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, a file's name may not be UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -99,10 +105,8 @@ def sentence(problem: Exception) -> str:
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to train on what.")],
-    settings: Annotated[
-        list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
-    ] = None,
+    recipe: RecipeFile,
+    settings: Settings = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--out", help="The run folder; by default runs/<recipe's name>.")
     ] = None,
@@ -110,11 +114,7 @@ def train(
     device: Device = "cpu",
 ) -> None:
     """Train a model, or go on training it: the same command resumes a run."""
-    from regard.recipe import read_recipe
-
-    read, remarks = read_recipe(recipe, settings or [])
-    for remark in remarks:
-        err.print(remark, markup=False)
+    read = recipe_with(recipe, settings)
     folder = output or Path("runs") / recipe.stem
     with opened(read, folder, threads=threads, device=device) as session:
         if follow(session):
@@ -161,10 +161,8 @@ def demo(
 
 @app.command()
 def check(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="Whose data to look at.")],
-    settings: Annotated[
-        list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
-    ] = None,
+    recipe: RecipeFile,
+    settings: Settings = None,
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write what passes, and a recipe of it, to a new folder.")
     ] = None,
@@ -172,11 +170,8 @@ def check(
 ) -> None:
     """Look at a recipe's data before training on it: errors (exit code 1), warnings and a summary."""
     from regard.check import check as look_over
-    from regard.recipe import read_recipe
 
-    read, remarks = read_recipe(recipe, settings or [])
-    for remark in remarks:
-        err.print(remark, markup=False)
+    read = recipe_with(recipe, settings)
     with err.status("Reading the data …"):
         checked = look_over(read, write=write)
     if as_json:
@@ -202,6 +197,16 @@ def check(
     if checked.written:
         out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml", markup=False)
     raise typer.Exit(not checked.sound)
+
+
+def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
+    """The recipe with these settings over its own; what there is to say about them is said."""
+    from regard.recipe import read_recipe
+
+    read, remarks = read_recipe(path, settings or [])
+    for remark in remarks:
+        err.print(remark, markup=False)
+    return read
 
 
 @contextmanager

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import json
-import struct
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
+
 from regard.checkpoint import Folder
 from regard.interface import UserError
-
-LONGEST_HEADER = 100_000_000  # bytes; safetensors allows no more
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def listed(folder: Folder) -> Listed:
         task, model = str(recipe["task"]), str(recipe["model"]["name"])
         step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
         entries = list(log_entries(folder))
-    except (ValueError, KeyError, TypeError, OSError, RecursionError):
+    except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):
         return Listed(name, "?", "?", "damaged", 0, "", megabytes)
     finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
     state = "finished" if finished else "stopped" if step else "not begun"
@@ -58,12 +57,8 @@ def listed(folder: Folder) -> Listed:
 
 def saved_facts(folder: Folder) -> dict[str, Any]:
     """The facts in last/, from the head of the file alone."""
-    with folder.last.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        if length > LONGEST_HEADER:
-            raise ValueError("not a safetensors file")
-        header = json.loads(file.read(length))
-    facts: dict[str, Any] = json.loads(header["__metadata__"]["facts"])
+    with safetensors.safe_open(str(folder.last), framework="np") as file:
+        facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
     return facts
 
 

@@ -14,7 +14,7 @@ from sacrebleu.significance import PairedTest
 
 from regard.data.batches import pad, validation_plan
 from regard.data.tokens import Piece
-from regard.interface import Batch, UserError
+from regard.interface import PAD, Batch, UserError
 from regard.look import forced_weights, merge
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.predict import Decoding
@@ -146,7 +146,7 @@ def log_probabilities(run: Run, pairs: Sequence[tuple[str, str]]) -> list[float]
         answers = batch.target[:, 1:]  # (batch, target)
         with torch.inference_mode():
             chosen = model.logits(batch).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-            sums = (chosen * (answers != 0)).sum(-1)
+            sums = (chosen * (answers != PAD)).sum(-1)
         for place, value in zip(places, sums.tolist(), strict=True):
             found[place] = value
     return found

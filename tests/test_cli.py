@@ -293,6 +293,41 @@ def test_look_draws_a_picture(trained, tmp_path, call):
     assert {"the", "cat", "sleeps", "."} <= set(words)
 
 
+def test_look_writes_a_page_of_a_sentence_or_of_a_file(trained, tmp_path, call):
+    (tmp_path / "some.txt").write_text("the cat sleeps .\n\na dog sees the cat .\n")
+    for what, count in (("the cat sleeps .", 1), (tmp_path / "some.txt", 2)):
+        drawn = call("look", trained, what, "--html", tmp_path / "x.html")
+        assert (drawn.code, drawn.out, drawn.err) == (0, "", "")
+        assert (tmp_path / "x.html").read_text().count('type="text/plain" id="weights-') == count
+
+
+# Scoring and listing
+
+
+def test_score_tells_every_figure(kitchen, trained, tmp_path, call):
+    files = ("--source", kitchen / "text.source", "--target", kitchen / "text.target")
+    lines = (kitchen / "text.target").read_text().splitlines()
+    (tmp_path / "gold").write_text("0-0\n" * len(lines))
+    options = ("--by-length", "--align", tmp_path / "gold", "-o", tmp_path / "outputs")
+    shown = call("score", trained, *files, *options)
+    assert shown.code == 0
+    for word in ("case:mixed", "case:lc", "chrF", "alignment error", "1-10 words"):
+        assert word in shown.out
+    entry = json.loads(call("score", trained, *files, *options, "--json").out)
+    assert entry["sentences"] == len(lines) and 0 <= entry["alignment_error"] <= 1
+    assert f"BLEU {entry['bleu']['value']:6.2f}" in shown.out
+    each = call("score", trained, *files, "--each").out.split()
+    assert len(each) == len(lines) and all(float(value) < 0 for value in each)
+    system = ("--system", kitchen / "text.target", tmp_path / "outputs")
+    assert "BLEU 100.00" in call("score", "--target", kitchen / "text.target", *system).out
+
+
+def test_runs_lists_what_was_trained(kitchen, call):
+    (listed,) = json.loads(call("runs", kitchen / "runs", "--json").out)
+    assert (listed["name"], listed["model"], listed["state"], listed["step"]) == ("toy", "rnnsearch", "finished", 30)
+    assert "finished" in call("runs", kitchen / "runs").out
+
+
 # What goes wrong
 
 

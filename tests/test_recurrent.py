@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.interface import UserError
-from regard.layers.cells import CELLS, Cell, State, cell
+from regard.layers.cells import CELLS, Cell, State
 from regard.layers.recurrent import Recurrent, reverse
 
 BATCH, TIME, INPUT, HIDDEN, LAYERS = 5, 7, 3, 11, 2
@@ -28,7 +28,7 @@ def make(
     """A float64 network none of whose parameters is zero."""
     torch.manual_seed(17)
     made = Recurrent(
-        cell=partial(cell, name),
+        cell=CELLS[name],
         input_dim=INPUT,
         hidden=HIDDEN,
         layers=layers,

@@ -22,8 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.interface import UserError
-
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
 State = tuple[Tensor, ...]
 CellName = Literal["tanh", "sigmoid", "relu", "identity", "lstm", "gru", "gru-after"]
@@ -217,10 +215,3 @@ CELLS: dict[CellName, Callable[..., Cell]] = {
     "gru": GRU,
     "gru-after": GRUAfter,
 }
-
-
-def cell(name: str, *, input_dim: int, hidden: int) -> Cell:
-    """The cell of that name; `partial(cell, name)` is what `Recurrent` builds its layers with."""
-    if name not in CELLS:
-        raise UserError(f"there is no cell named {name!r}: choose one of {', '.join(CELLS)}")
-    return CELLS[name](input_dim=input_dim, hidden=hidden)
