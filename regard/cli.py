@@ -438,6 +438,9 @@ def predict(
     max_length: Annotated[int, typer.Option(help="Most tokens; 0: twice the source and ten.")] = 0,
     no_repeat: Annotated[int, typer.Option(help="Never write the same n tokens twice; 0: no limit.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the sampling noise.")] = 0,
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Write the source word that an <unk> looks at, in its place.")
+    ] = False,
     errors: Annotated[
         Literal["strict", "replace"], typer.Option(help="What to do with bytes that are not UTF-8.")
     ] = "strict",
@@ -466,6 +469,7 @@ def predict(
         max_length=max_length,
         no_repeat=no_repeat,
         seed=seed,
+        replace_unknown=replace_unknown,
     )
     machine.use_threads(threads)
     loaded = load(run, device=device)

@@ -50,16 +50,6 @@ class Look:
         return fragment(self.near()) if self.near else None
 
 
-def attention_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
-    """(batch, layers, heads, target - 1, source): of every attention that reads the source."""
-    attentions = model.decoder.looks_back()
-    with torch.no_grad(), watch(model) as seen:
-        model.hidden(batch)
-    paths = [seen.names[attention] for attention in attentions]
-    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
-    return torch.stack([torch.cat(seen[path], 2) for path in paths], 1)
-
-
 def gradient_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
     """(batch, target - 1, source): |∂ log p(yₜ)/∂xᵢ|, xᵢ the embedding of source token i, each row over its sum."""
     assert batch.target is not None
@@ -89,7 +79,7 @@ def forced_weights(model: EncoderDecoder, batch: Batch, *, layer: int | None = N
     or the gradient where nothing attends."""
     if not model.decoder.looks_back():
         return gradient_weights(model, batch)
-    weights = attention_weights(model, batch).mean(2)  # (batch, layers, target - 1, source)
+    weights = model.attention(batch).mean(2)  # (batch, layers, target - 1, source)
     if layer is None:
         return weights.mean(1)
     layers = weights.shape[1]

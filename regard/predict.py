@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from regard.config import NOT_NEGATIVE, Bound, between, out_of_bounds
 from regard.data.batches import MULTIPLE, pad
-from regard.interface import BOS, EOS, PAD, Batch, Bounded, Generates, UserError, rows_of
+from regard.interface import BOS, EOS, PAD, UNK, Batch, Bounded, Generates, UserError, rows_of
+from regard.models.encoder_decoder import EncoderDecoder
 
 if TYPE_CHECKING:
     from regard.run import Run
@@ -57,6 +58,7 @@ class Decoding:
     no_repeat: int = 0  # never write the same n tokens twice; 0: no limit
     seed: int = 0  # of the noise that samples; it depends on the line and the step only
     longest_source: int = 1000  # tokens of a line that are read; a longer line is cut
+    replace_unknown: bool = False  # write the source word that an <unk> looks at most, in its place
 
     def __post_init__(self) -> None:
         for name, bound in BOUNDS.items():
@@ -283,6 +285,10 @@ def predict(
     if not isinstance(run.model, Generates):
         raise UserError(f"{run.recipe.model_name} does not generate: it has no step.")
     predictions = [Prediction("", 0.0, ())] * len(lines)  # empty in, empty out
+    if how.replace_unknown and not attends(run.model):
+        raise UserError(
+            f"--replace-unknown needs a model that attends to the source: {run.recipe.model_name} does not."
+        )
     most = most_read(run.model, how)
     beginnings = [line[: most * CHARACTERS] for line in lines]
     readable = []
@@ -305,15 +311,46 @@ def predict(
             limits=limits.to(run.device),
             lines=numbers.to(run.device),
         )
-        for line, hypotheses in zip(together, found, strict=True):
-            predictions[line.number] = _prediction(run, hypotheses[: how.n_best], cut=line.cut)
+        kept = [hypotheses[: how.n_best] for hypotheses in found]
+        looked_at = _looked_at(run, together, kept, beginnings) if how.replace_unknown else {}
+        for line, hypotheses in zip(together, kept, strict=True):
+            best, *others = (
+                _prediction(run, hypothesis, looked_at.get((line.number, rank), []), cut=line.cut)
+                for rank, hypothesis in enumerate(hypotheses)
+            )
+            predictions[line.number] = replace(best, alternatives=tuple(others))
     return predictions
 
 
-def _prediction(run: Run, hypotheses: list[Hypothesis], *, cut: bool) -> Prediction:
-    tokenizer = run.tokenizers.target
-    best, *others = (
-        Prediction(tokenizer.decode(h.tokens), h.log_prob, tuple(tokenizer.surface(h.tokens)), cut=cut)
-        for h in hypotheses
+def attends(model: object) -> bool:
+    return isinstance(model, EncoderDecoder) and len(model.decoder.looks_back()) > 0
+
+
+def _looked_at(
+    run: Run, lines: list[_Line], found: list[list[Hypothesis]], texts: list[str]
+) -> dict[tuple[int, int], list[str]]:
+    """The source word that each <unk> looks at most, layers and heads together, by line number and rank."""
+    asking = [
+        (line, rank, hypothesis.tokens)
+        for line, hypotheses in zip(lines, found, strict=True)
+        for rank, hypothesis in enumerate(hypotheses)
+        if UNK in hypothesis.tokens
+    ]
+    if not asking:
+        return {}
+    batch = Batch(pad([line.ids for line, _, _ in asking]), pad([tokens for _, _, tokens in asking], begin=True))
+    weights = cast(EncoderDecoder, run.model).attention(batch.to(run.device)).mean((1, 2)).cpu()
+    words = {}
+    for (line, rank, tokens), rows in zip(asking, weights, strict=True):
+        pieces = run.tokenizers.source.pieces(texts[line.number])[: len(line.ids)]
+        says = torch.tensor([bool(piece.text.strip()) for piece in pieces])  # not a space, a join or <eos>
+        unknown = rows[: len(tokens), : len(pieces)][torch.tensor(tokens) == UNK]  # (unknowns, source)
+        words[line.number, rank] = [pieces[place].text for place in (unknown * says).argmax(-1).tolist()]
+    return words
+
+
+def _prediction(run: Run, hypothesis: Hypothesis, unknowns: list[str], *, cut: bool) -> Prediction:
+    tokenizer, tokens = run.tokenizers.target, hypothesis.tokens
+    return Prediction(
+        tokenizer.decode(tokens, unknowns), hypothesis.log_prob, tuple(tokenizer.surface(tokens)), cut=cut
     )
-    return Prediction(best.text, best.score, best.tokens, tuple(others), cut)

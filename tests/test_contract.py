@@ -15,7 +15,6 @@ from torch.fx.experimental import _config as symbolic
 from regard.checkpoint import read_tensors, write_tensors
 from regard.interface import BOS, EOS, PAD, Batch, Generates, Learns
 from regard.layers.attention import KERNELS, SCORES, watch
-from regard.look import attention_weights
 from regard.models import MODELS, rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
@@ -315,7 +314,7 @@ def test_watching_changes_no_bit(name: str) -> None:
 @attending
 def test_weights_are_distributions_over_real_tokens(name: str) -> None:
     model, batch = lively(name), batch_of(name)
-    seen = attention_weights(model, batch)  # (batch, layers, heads, target, source)
+    seen = model.attention(batch)  # (batch, layers, heads, target, source)
     _, config, _ = CASES[name]
     layers = config.layers if isinstance(config, transformer.Config) else 1
     assert seen.shape == (3, layers, config.heads, 5, 7)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, PAD, Batch, UserError
-from regard.look import Look, attention_weights, forced_weights, gradient_weights, look, look_closely, merge
+from regard.look import Look, forced_weights, gradient_weights, look, look_closely, merge
 from regard.models import rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
@@ -128,7 +128,7 @@ def test_what_is_looked_at():
         forced_weights(model_of("seq2seq"), BATCH), gradient_weights(model_of("seq2seq"), BATCH)
     )  # nothing attends
     model = model_of("transformer")
-    every = attention_weights(model, BATCH)  # (batch, layers, heads, target, source)
+    every = model.attention(BATCH)  # (batch, layers, heads, target, source)
     assert every.shape == (2, 2, 3, 3, 5)
     assert torch.allclose(forced_weights(model, BATCH), every.mean((1, 2)))
     for layer in (1, 2):

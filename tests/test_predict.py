@@ -511,6 +511,34 @@ def test_tokens_spell_the_text_and_length_limits_hold():
     assert len(default.tokens) == 2 * 4 + 10  # twice the source, <eos> included, and ten
 
 
+def test_an_unknown_shows_the_source_word_it_looks_at_most():
+    run, lines = letters_run(best_end=-1.0), ["abcdé", "g", "fgb", "abcdé"]
+    with torch.no_grad():
+        run.model.decoder.head.bias[UNK] += 4.0  # type: ignore[union-attr,index]
+    how = Decoding(beam=3, n_best=3, replace_unknown=True)
+    source, target = run.tokenizers
+    replaced = set()
+    for line, best, plain in zip(
+        lines, predict(run, lines, how), predict(run, lines, replace(how, replace_unknown=False)), strict=True
+    ):
+        for one, as_written in zip((best, *best.alternatives), (plain, *plain.alternatives), strict=True):
+            assert (one.tokens, one.score) == (as_written.tokens, as_written.score)
+            ids = [UNK if token == "<unk>" else target.encode(token)[0] for token in one.tokens]
+            batch = Batch(torch.tensor([[*source.encode(line), EOS]]), torch.tensor([[BOS, *ids, EOS]]))
+            weights = run.model.attention(batch)[0, 0, 0, :, : len(line)]  # type: ignore[operator]
+            words = [line[int(row.argmax())] for row in weights]
+            said = [word if token == "<unk>" else token for token, word in zip(one.tokens, words, strict=False)]
+            assert one.text == "".join(said)
+            replaced |= {word for token, word in zip(one.tokens, words, strict=False) if token == "<unk>"}
+    assert len(replaced) > 2
+
+
+def test_only_a_model_that_attends_can_replace_unknowns():
+    seq2seq_model = seq2seq.build(seq2seq.Config(**SMALL), Vocabulary(11, VOCAB))
+    with pytest.raises(UserError, match="--replace-unknown needs a model that attends"):
+        predict(replace(letters_run(), model=seq2seq_model), ["abc"], Decoding(replace_unknown=True))
+
+
 def test_a_model_that_does_not_generate_is_refused_by_name():
     run = replace(letters_run(), model=nn.Linear(2, 3))
     with pytest.raises(UserError, match="rnnsearch does not generate"):

@@ -24,9 +24,9 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
 import tokenizers
@@ -79,8 +79,9 @@ class Scheme(Protocol):
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Each token's id, start and end."""
 
-    def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
-        """One stretch of text per id, together the text; <unk> reads `unknown`, other specials nothing."""
+    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
+        """One stretch of text per id, together the text; each <unk> reads the next of `unknowns`, other specials
+        nothing."""
 
     def show(self, token: int) -> str:
         """The token alone, without the space before it."""
@@ -165,10 +166,10 @@ class Listed:
             if token in self.ids or not self.rules.optional(token)
         ]
 
-    def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
+    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         # specials that say nothing must not come between two words
         said = [token for token in ids if token >= UNK]
-        texts = [unknown if token == UNK else self.vocabulary[token - OFFSET] for token in said]
+        texts = [next(unknowns) if token == UNK else self.vocabulary[token - OFFSET] for token in said]
         joined = iter(self.rules.join(texts))
         return [next(joined) if token >= UNK else "" for token in ids]
 
@@ -234,10 +235,13 @@ class BytePairs:
             spans.append((i + OFFSET, start, end))
         return spans
 
-    def chunks(self, ids: Sequence[int], unknown: str) -> list[str]:
+    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        special = {token: b"" for token in range(OFFSET)} | {UNK: unknown.encode()}
-        chunks = [decoder.decode(special[token] if token < OFFSET else self.bytes[token - OFFSET]) for token in ids]
+        said = (
+            self.bytes[token - OFFSET] if token >= OFFSET else next(unknowns).encode() if token == UNK else b""
+            for token in ids
+        )
+        chunks = [decoder.decode(some) for some in said]
         if chunks:
             chunks[-1] += decoder.decode(b"", final=True)
         first = next((i for i, chunk in enumerate(chunks) if chunk), None)
@@ -294,9 +298,9 @@ class Tokenizer:
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         return self.scheme.encode_all([normal(text) for text in texts])
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as itself."""
-        return "".join(self.scheme.chunks(ids, SPECIALS[UNK]))
+    def decode(self, ids: Sequence[int], unknowns: Iterable[str] = ()) -> str:
+        """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as the next of `unknowns`, or else as itself."""
+        return "".join(self.scheme.chunks(ids, chain(unknowns, repeat(SPECIALS[UNK]))))
 
     def pieces(self, text: str) -> list[Piece]:
         """The tokens of `encode(text)`, each where it stands in `text`."""
@@ -319,7 +323,7 @@ class Tokenizer:
     def words(self, ids: Sequence[int]) -> list[int]:
         """Which word of decode(ids) each id belongs to; −1 for <pad>, <bos> and <eos>."""
         # an unknown counts as letters: a word on its own among words, a part of the word among characters
-        chunks = self.scheme.chunks(ids, "xxx")
+        chunks = self.scheme.chunks(ids, repeat("xxx"))
         starts = accumulate((len(chunk) for chunk in chunks[:-1]), initial=0)
         words = _word_of("".join(chunks), starts)
         return [word if token >= UNK else -1 for token, word in zip(ids, words, strict=False)]

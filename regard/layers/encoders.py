@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.interface import PAD
 from regard.layers.cells import State as CellState
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import Recurrent, reverse
 from regard.layers.transformer import Stack
 
@@ -29,7 +30,7 @@ class Embedding(nn.Module):
     def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab, dim) * dim**-0.5)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         scale = self.weight.shape[-1] ** 0.5
@@ -52,7 +53,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         self.embed = embed
         self.recurrent = recurrent
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.reverse = reverse
         self.lexical = lexical
 
@@ -74,7 +75,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.embed = embed
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.stack = stack
 
     def forward(self, source: Tensor) -> Encoded:

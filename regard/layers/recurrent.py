@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.interface import UserError
 from regard.layers.cells import Cell, State
+from regard.layers.dropout import Dropout
 
 
 class Recurrent(nn.Module):
@@ -37,7 +38,7 @@ class Recurrent(nn.Module):
         self.output_dim = 2 * hidden if bidirectional else hidden
         self.bidirectional = bidirectional
         self.fused = fused
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         widths = [input_dim] + [self.output_dim] * (layers - 1)
         # ModuleLists both; the cast tells mypy what they are lists of
         self.forwards = cast(Sequence[Cell], nn.ModuleList(cell(input_dim=w, hidden=hidden) for w in widths))

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.layers.attention import Memory, MultiHead, choose
+from regard.layers.dropout import Dropout
 
 
 def causal(time: int, device: torch.device | str | None = None) -> Tensor:
@@ -40,7 +41,7 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
         self.activation = choose(ACTIVATIONS, activation, "activation")
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.narrow(self.dropout(self.activation(self.widen(x))))
@@ -151,7 +152,7 @@ class Residual(nn.Module):
     def __init__(self, *, dim: int, dropout: float, pre: bool, normalisation: str) -> None:
         super().__init__()
         self.norm = choose(NORMS, normalisation, "normalisation")(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.pre = pre
 
     def read(self, x: Tensor, real: Tensor | None) -> Tensor:

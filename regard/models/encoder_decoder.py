@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from regard.interface import Batch, Loss, State, Tree
-from regard.layers.attention import Attention
+from regard.layers.attention import Attention, watch
 from regard.layers.encoders import Encoded
 
 
@@ -48,6 +49,14 @@ class EncoderDecoder(nn.Module):
         """The decoder's states while it reads the reference."""
         assert batch.target is not None
         return self.decoder(batch.target[:, :-1], self.encoder(batch.source))  # (batch, target - 1, dim)
+
+    def attention(self, batch: Batch) -> Tensor:
+        """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
+        with torch.no_grad(), watch(self) as seen:
+            self.hidden(batch)
+        paths = [seen.names[attention] for attention in self.decoder.looks_back()]
+        # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+        return torch.stack([torch.cat(seen[path], 2) for path in paths], 1)
 
     def logits(self, batch: Batch) -> Tensor:
         return self.decoder.head.logits(self.hidden(batch))  # (batch, target - 1, vocab)

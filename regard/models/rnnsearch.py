@@ -18,6 +18,7 @@ from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
 from regard.layers.cells import CELLS, Cell, CellName
 from regard.layers.cells import State as CellState
+from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
 from regard.layers.recurrent import Recurrent
@@ -79,7 +80,7 @@ class AttentiveDecoder(nn.Module):
         self.upper = upper
         self.readout = readout
         self.head = head
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return (self.attention if isinstance(self.attention, Attention) else self.attention.attention,)

@@ -17,6 +17,7 @@ from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.interface import Tree
 from regard.layers.attention import Attention
 from regard.layers.cells import CELLS, CellName
+from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
 from regard.layers.recurrent import Recurrent
@@ -65,7 +66,7 @@ class FixedVectorDecoder(nn.Module):
         self.embed = embed
         self.recurrent = recurrent
         self.context: Rung = context
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = head
 
     def looks_back(self) -> tuple[Attention, ...]:

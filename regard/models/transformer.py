@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
 from regard.interface import PAD
 from regard.layers.attention import Attention, Memory
+from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
 from regard.layers.heads import SoftmaxHead
 from regard.layers.positions import PositionName, Positions, position
@@ -67,7 +68,7 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         self.embed = embed
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.stack = stack
         self.head = head
 
