@@ -1,10 +1,11 @@
 # make setup   the environment: .venv/bin/regard
 # make demo    trains a translator on the built-in corpus, translates, draws an alignment
 # make test    style, types and tests
+# make bench   how fast it is, beside JoeyNMT and MarianMT in a venv of their own; REGARD_DATA must hold multi30k/
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all check clean
+.PHONY: setup demo test test-all check bench multi30k clean
 
 setup: .venv/ready
 
@@ -27,5 +28,17 @@ test: check
 test-all: check
 	$(BIN)/python -m pytest -m 'slow or not slow'
 
+multi30k:
+	@test -n "$(REGARD_DATA)" || { echo "REGARD_DATA is not set: set it to the folder that holds multi30k/train.en.gz and its like."; exit 1; }
+
+bench/.venv/ready: bench/requirements.txt
+	$(PYTHON) -m venv bench/.venv
+	bench/.venv/bin/pip install --quiet --requirement bench/requirements.txt
+	touch $@
+
+bench: multi30k setup bench/.venv/ready
+	$(BIN)/python bench/check.py
+	$(BIN)/python bench/train.py
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv bench/.venv build *.egg-info

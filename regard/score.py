@@ -58,11 +58,17 @@ class Bucket(NamedTuple):
     bleu: float
 
 
-def bleu_by_length(sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> list[Bucket]:
+def bleu_by_length(
+    sources: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[str],
+    *,
+    edges: Sequence[int] = BUCKETS,
+) -> list[Bucket]:
     """BLEU of the sentences whose source has up to 10, 20, … words; buckets that hold none are left out."""
     lengths = np.array([len(source.split()) for source in sources])
     buckets = []
-    for low, high in zip((0, *BUCKETS), (*BUCKETS, None), strict=True):
+    for low, high in zip((0, *edges), (*edges, None), strict=True):
         inside = np.flatnonzero((lengths > low) & (lengths <= (high or np.inf))).tolist()
         if inside:
             value = bleu([outputs[i] for i in inside], [references[i] for i in inside]).value

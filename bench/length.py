@@ -1,0 +1,127 @@
+"""BLEU against sentence length: a fixed vector, and attention, each trained on short and on all sentences.
+
+python bench/length.py [-o FOLDER] [--seeds 3] [--jobs 1]
+
+Four models (seq2seq and rnnsearch, each on sentences of at most 15 and of at most 50 words of the built-in grammar)
+train on as many tokens: as many batches of the same size, and for one length the very same ones. All translate the
+same test sentences, of up to 50 words, which no training set of that grammar seed holds. Training resumes and results
+are kept, so the same command goes on where it was stopped. With --jobs 2 two models train side by side, a thread each:
+better for the whole, but then the minutes are not those of a free machine.
+The last line of output says whether the curves are what Bahdanau et al. (2015, figure 2) found; the picture is
+FOLDER/length.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import regard
+from regard.chart import Line, line_chart
+from regard.checkpoint import Folder, read_tensors, write_atomically
+from regard.data import world
+from regard.score import bleu_by_length
+
+HERE = Path(__file__).parent
+TEST = 2000  # sentences
+GRAMMAR = 11  # a seed that nothing was chosen on
+EDGES = (10, 20, 30)
+BUCKETS = ("up to 10", "11 to 20", "21 to 30", "over 30")
+MODELS = ("seq2seq", "rnnsearch")
+LENGTHS = (15, 50)
+Result = dict[str, Any]
+
+
+def result_of(folder: Path, model: str, longest: int, seed: int, threads: int) -> Result:
+    """Trained and measured now, or earlier."""
+    run = folder / f"{model}-{longest}-{seed}"
+    kept = folder / f"{run.name}.json"
+    if not kept.exists():
+        settings = [f"data.longest={longest}", f"data.grammar_seed={GRAMMAR}", f"seed={seed}"]
+        environment = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+        command = [sys.executable, "-m", "regard", "train", str(HERE / f"length-{model}.toml"), *settings]
+        subprocess.run([*command, "-o", str(run)], check=True, env=environment, stdout=subprocess.DEVNULL)
+        write_atomically(kept, json.dumps(measured(run)) + "\n")
+    result = {"model": f"{model}-{longest}", "seed": seed, **json.loads(kept.read_text())}
+    scores = "  ".join(f"{score:5.1f}" for score in result["bleu"])
+    print(f"{result['model']:12}  seed {seed}  {scores}   {result['minutes']:.1f} min", flush=True)
+    return result
+
+
+def measured(folder: Path) -> Result:
+    pairs = list(islice(world.pairs("test", seed=GRAMMAR, longest=max(LENGTHS)), TEST))
+    sources = [" ".join(pair.source) for pair in pairs]
+    references = [" ".join(pair.target) for pair in pairs]
+    run = regard.load(folder)
+    outputs = [prediction.text for prediction in run.predict(sources)]
+    buckets = bleu_by_length(sources, outputs, references, edges=EDGES)
+    _, facts = read_tensors(Folder(folder).last)
+    return {
+        "bleu": [bucket.bleu for bucket in buckets],
+        "sentences": [bucket.sentences for bucket in buckets],
+        "minutes": facts["seconds"] / 60,
+        "steps": facts["step"],
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+    }
+
+
+def lines_of(results: list[Result]) -> list[Line]:
+    lines = []
+    for longest in LENGTHS:
+        for model in MODELS:
+            seeds = [result["bleu"] for result in results if result["model"] == f"{model}-{longest}"]
+            columns = list(zip(*seeds, strict=True))
+            lines.append(
+                Line(
+                    f"{model}-{longest}",
+                    [mean(column) for column in columns],
+                    [min(column) for column in columns],
+                    [max(column) for column in columns],
+                    colour=MODELS.index(model),
+                    dash=LENGTHS.index(longest) ^ 1,
+                )
+            )
+    return lines
+
+
+def verdict(lines: list[Line]) -> str:
+    fixed, attentive = (next(line for line in lines if line.name == f"{model}-50").means for model in MODELS)
+    return (
+        f"Up to 10 words: seq2seq-50 {fixed[0]:.1f}, rnnsearch-50 {attentive[0]:.1f} "
+        f"({attentive[0] - fixed[0]:+.1f}; wanted within 3). "
+        f"Over 30 against up to 10: seq2seq-50 {fixed[-1] / fixed[0]:.2f} (wanted at most 0.6), "
+        f"rnnsearch-50 {attentive[-1] / attentive[0]:.2f} (wanted at least 0.85)."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="BLEU against sentence length")
+    parser.add_argument("-o", "--out", type=Path, default=Path("runs/length"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    wanted = [(model, longest, 1 + seed) for seed in range(given.seeds) for longest in LENGTHS for model in MODELS]
+    threads = 1 if given.jobs > 1 else 0
+    print(f"BLEU of {TEST} test sentences by the words of the source: {', '.join(BUCKETS)}", flush=True)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        results = list(pool.map(lambda which: result_of(given.out, *which, threads), wanted))
+    lines = lines_of(results)
+    for line in lines:
+        print(f"{line.name:12}  mean    " + "  ".join(f"{score:5.1f}" for score in line.means))
+    title = f"BLEU against sentence length, {given.seeds} seeds (mean, least and most)"
+    picture = line_chart(lines, categories=BUCKETS, title=title, across="words in the source", up="BLEU")
+    (given.out / "length.svg").write_text(picture, encoding="utf-8")
+    print(verdict(lines))
+
+
+if __name__ == "__main__":
+    main()
