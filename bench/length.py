@@ -2,11 +2,13 @@
 
 python bench/length.py [-o FOLDER] [--seeds 3] [--jobs 1]
 
-Four models (seq2seq and rnnsearch, each on sentences of at most 15 and of at most 50 words of the built-in grammar)
-train on as many tokens: as many batches of the same size, and for one length the very same ones. All translate the
-same test sentences, of up to 50 words, which no training set of that grammar seed holds. Training resumes and results
-are kept, so the same command goes on where it was stopped. With --jobs 2 two models train side by side, a thread each:
-better for the whole, but then the minutes are not those of a free machine.
+Four models: seq2seq and rnnsearch, each on sentences of at most 15 and of at most 50 words of the built-in grammar.
+Each begins with sentences of at most 15 words and spends the second half of its tokens on those of its own length: a
+fixed vector learns short sentences long before long ones. All train on as many tokens, as many batches of one size,
+and both models on the very same ones. All translate the same test sentences, of up to 50 words, which no training set
+of that grammar seed holds. Training resumes and results are kept, so the same command goes on where it was stopped.
+With --jobs 2 two models train side by side, a thread each: better for the whole, but the minutes are then not those of
+a free machine.
 The last line of output says whether the curves are what Bahdanau et al. (2015, figure 2) found; the picture is
 FOLDER/length.svg.
 """
@@ -40,35 +42,45 @@ LENGTHS = (15, 50)
 Result = dict[str, Any]
 
 
-def result_of(folder: Path, model: str, longest: int, seed: int, threads: int) -> Result:
-    """Trained and measured now, or earlier."""
-    run = folder / f"{model}-{longest}-{seed}"
-    kept = folder / f"{run.name}.json"
-    if not kept.exists():
-        settings = [f"data.longest={longest}", f"data.grammar_seed={GRAMMAR}", f"seed={seed}"]
-        environment = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
-        command = [sys.executable, "-m", "regard", "train", str(HERE / f"length-{model}.toml"), *settings]
-        subprocess.run([*command, "-o", str(run)], check=True, env=environment, stdout=subprocess.DEVNULL)
-        write_atomically(kept, json.dumps(measured(run)) + "\n")
-    result = {"model": f"{model}-{longest}", "seed": seed, **json.loads(kept.read_text())}
-    scores = "  ".join(f"{score:5.1f}" for score in result["bleu"])
-    print(f"{result['model']:12}  seed {seed}  {scores}   {result['minutes']:.1f} min", flush=True)
-    return result
+def train(run: Path, model: str, longest: int, seed: int, threads: int, *more: str) -> Path:
+    """Half of the tokens; the same command goes on where it was stopped."""
+    settings = [f"data.longest={longest}", f"data.grammar_seed={GRAMMAR}", f"seed={seed}", *more]
+    environment = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+    command = [sys.executable, "-m", "regard", "train", str(HERE / f"length-{model}.toml"), *settings, "-o", str(run)]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return run
 
 
-def measured(folder: Path) -> Result:
+def results_of(folder: Path, model: str, seed: int, threads: int) -> list[Result]:
+    """Of the models that grow from one young one: trained and measured now, or earlier."""
+    young = train(folder / f"{model}-young-{seed}", model, min(LENGTHS), seed, threads)
+    results = []
+    for longest in LENGTHS:
+        run = folder / f"{model}-{longest}-{seed}"
+        kept = folder / f"{run.name}.json"
+        if not kept.exists():
+            train(run, model, longest, seed, threads, f"train.from={young.resolve()}")
+            write_atomically(kept, json.dumps(measured(run, young)) + "\n")
+        result = {"model": f"{model}-{longest}", "seed": seed, **json.loads(kept.read_text())}
+        scores = "  ".join(f"{score:5.1f}" for score in result["bleu"])
+        print(f"{result['model']:12}  seed {seed}  {scores}   {result['minutes']:.1f} min", flush=True)
+        results.append(result)
+    return results
+
+
+def measured(folder: Path, young: Path) -> Result:
     pairs = list(islice(world.pairs("test", seed=GRAMMAR, longest=max(LENGTHS)), TEST))
     sources = [" ".join(pair.source) for pair in pairs]
     references = [" ".join(pair.target) for pair in pairs]
     run = regard.load(folder)
     outputs = [prediction.text for prediction in run.predict(sources)]
     buckets = bleu_by_length(sources, outputs, references, edges=EDGES)
-    _, facts = read_tensors(Folder(folder).last)
+    facts = [read_tensors(Folder(each).last)[1] for each in (young, folder)]
     return {
         "bleu": [bucket.bleu for bucket in buckets],
         "sentences": [bucket.sentences for bucket in buckets],
-        "minutes": facts["seconds"] / 60,
-        "steps": facts["step"],
+        "minutes": sum(fact["seconds"] for fact in facts) / 60,
+        "steps": sum(fact["step"] for fact in facts),
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
     }
 
@@ -109,11 +121,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    wanted = [(model, longest, 1 + seed) for seed in range(given.seeds) for longest in LENGTHS for model in MODELS]
+    wanted = [(model, 1 + seed) for seed in range(given.seeds) for model in MODELS]
     threads = 1 if given.jobs > 1 else 0
     print(f"BLEU of {TEST} test sentences by the words of the source: {', '.join(BUCKETS)}", flush=True)
     with ThreadPoolExecutor(given.jobs) as pool:
-        results = list(pool.map(lambda which: result_of(given.out, *which, threads), wanted))
+        families = pool.map(lambda which: results_of(given.out, *which, threads), wanted)
+        results = [result for family in families for result in family]
     lines = lines_of(results)
     for line in lines:
         print(f"{line.name:12}  mean    " + "  ".join(f"{score:5.1f}" for score in line.means))

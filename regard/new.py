@@ -100,7 +100,7 @@ def new(data_name: str, data: Source, *, folder: Path, model: str = "transformer
 
 
 def choose_tokens(seen: Survey) -> tuple[Tokens, dict[str, str]]:
-    size = by_size(seen.pairs, 2000, 8000, 16000, 32000)
+    size = by_size(seen.pairs, 2000, 4000, 16000, 32000)
     longest = 256
     while longest < min(1024, 2 * PIECES_PER_WORD * seen.words):
         longest *= 2
@@ -114,7 +114,7 @@ def choose_tokens(seen: Survey) -> tuple[Tokens, dict[str, str]]:
 def choose_size(seen: Survey, tokens: Tokens, model: str) -> tuple[Any, TrainConfig, dict[str, str]]:
     design = MODELS[model]
     sizes = by_size(seen.pairs, 1, 2, 3, 4)
-    dropout = by_size(seen.pairs, 0.3, 0.3, 0.2, 0.1)
+    dropout = by_size(seen.pairs, 0.3, 0.2, 0.2, 0.1)
     epochs = min(60, max(3, round(600_000 / seen.pairs)))
     a_line = max(1.0, PIECES_PER_WORD * seen.words) + 1
     peak = machine.matmul_gflops()
@@ -125,13 +125,13 @@ def choose_size(seen: Survey, tokens: Tokens, model: str) -> tuple[Any, TrainCon
         seconds = 6 * parameters * a_line * seen.pairs * epochs / (SHARE_OF_PEAK * peak * 1e9)
         if seconds < PATIENCE_OF_PEOPLE:
             break
-    batch_tokens = by_size(seen.pairs, 1024, 4096, 4096, 8192)
+    batch_tokens = by_size(seen.pairs, 1024, 1024, 4096, 8192)
     an_epoch = max(1, round(seen.pairs * a_line / batch_tokens))
     steps = an_epoch * epochs
     train = TrainConfig(
         epochs=epochs,
         batch_tokens=batch_tokens,
-        learning_rate=by_size(seen.pairs, 1e-3, 2e-3, 1e-3, 1e-3),
+        learning_rate=by_size(seen.pairs, 1e-3, 1.5e-3, 1e-3, 1e-3),
         schedule="linear",
         warmup=min(1000, max(1, steps // 10)),
         validate_every=max(20, an_epoch),
@@ -145,7 +145,7 @@ def choose_size(seen: Survey, tokens: Tokens, model: str) -> tuple[Any, TrainCon
             f"model.{first}": f"{parameters / 1e6:.1f} M parameters for {seen.pairs:,} pairs.",
             "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little of it.",
             "train.epochs": f"about {spoken(seconds)} here, at half of this machine's {peak:.0f} GFLOPS.",
-            "train.batch_tokens": f"about {an_epoch:,} steps an epoch.",
+            "train.batch_tokens": f"about {an_epoch:,} steps an epoch; little text wants many small ones.",
             "train.warmup": f"a tenth of about {steps:,} steps, at most 1,000.",
             "train.validate_every": "about once an epoch.",
             "train.patience": "stops when more training only learns the text by heart.",

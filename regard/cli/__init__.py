@@ -1,0 +1,61 @@
+"""The command line: one command per verb; parse, call, show. Torch is imported only by the command that needs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from io import TextIOWrapper
+from typing import Any
+
+import typer
+
+from regard.cli.shell import app, err
+
+# isort: off
+from regard.cli import text, training, using, about  # noqa: F401  each adds its commands; help lists them in this order
+# isort: on
+
+INTERRUPTED = 130
+UsageError: Any = typer.BadParameter.__base__  # Click's own, or that of the copy which newer Typers carry
+
+
+def main() -> None:
+    """Run a command; what a person can mend is told in one sentence, with exit code 1 (2: the command itself)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a command that is asked to end says so
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, a file's name may not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # so Typer says it, in some of its versions
+            raise KeyboardInterrupt
+        sys.exit(code)
+    except UsageError as problem:
+        problem.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        err.print("Interrupted.")
+        sys.exit(INTERRUPTED)
+    except Exception as problem:
+        if os.environ.get("REGARD_DEBUG"):
+            raise
+        from regard.data.text import one_line
+
+        err.print(f"regard: {one_line(sentence(problem))}", markup=False)
+        sys.exit(1)
+
+
+def sentence(problem: Exception) -> str:
+    from regard.interface import UserError
+
+    if isinstance(problem, UserError):
+        return str(problem)
+    if isinstance(problem, OSError):
+        where = f" ({problem.filename})" if problem.filename else ""
+        return f"{problem.strerror or problem}{where}."
+    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
+        return "The memory is full: choose a smaller train.batch_tokens, tokens.longest or model."
+    kind = type(problem).__name__
+    return (
+        f"an unexpected {kind}: {problem}. Please report it, with the output of `regard --debug …` and `regard info`."
+    )

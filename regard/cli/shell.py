@@ -1,0 +1,100 @@
+"""What the commands share: the app, two consoles, options, and ways to read and write."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, use, compare and look inside every sequence model, on the machine you have.",
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to train on what.")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+) -> None:
+    if debug:
+        os.environ["REGARD_DEBUG"] = "1"
+
+
+def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
+    """The recipe with these settings over its own; what there is to say about them is said."""
+    from regard.recipe import read_recipe
+
+    read, remarks = read_recipe(path, settings or [])
+    for remark in remarks:
+        err.print(remark, markup=False)
+    return read
+
+
+@contextmanager
+def written_to(path: Path | None) -> Iterator[Any]:
+    """A function that writes a line, to standard output or, all or nothing, to a file."""
+    from regard.checkpoint import write_atomically, writing
+
+    if path is None or path.is_fifo() or path.is_char_device():
+        place = sys.stdout.fileno() if path is None else path
+        stream = open(place, "w", encoding="utf-8", newline="\n", closefd=path is not None)  # noqa: SIM115
+
+        def write(line: str) -> None:
+            try:
+                stream.write(line + "\n")
+                stream.flush()
+            except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(0)
+
+        yield write
+        return
+    with writing(path):  # said before the work, not after it
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    lines: list[str] = []
+    yield lines.append
+    write_atomically(path, "".join(line + "\n" for line in lines))
+
+
+def show_table(rows: list[dict[str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in rows[0]:
+        table.add_column(column, overflow="fold", no_wrap=column not in ("can", "paper"))
+    for row in rows:
+        table.add_row(*row.values())
+    out.print(table, soft_wrap=False)
+
+
+def print_plain(text: str) -> None:
+    sys.stdout.write(text + "\n")

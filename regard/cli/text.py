@@ -1,0 +1,90 @@
+"""Before training: new and check."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from regard.cli.shell import Json, RecipeFile, Settings, app, err, out, print_plain, recipe_with
+
+
+@app.command()
+def new(
+    task: Annotated[Literal["translation"], typer.Argument(help="What the recipe is for.")],
+    source: Annotated[str, typer.Option(help="Training text, source language; with --file, its field.")],
+    target: Annotated[str, typer.Option(help="Training text, target language; with --file, its field.")],
+    valid: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Validation files; otherwise some training pairs are kept apart."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="One .jsonl or .tsv file instead of two; fields are keys, columns or numbers.")
+    ] = None,
+    valid_file: Annotated[str | None, typer.Option(help="A validation file beside --file.")] = None,
+    model: Annotated[str, typer.Option(help="Which model; `regard models` lists them.")] = "transformer",
+    output: Annotated[Path, typer.Option("-o", "--out", help="The recipe to write.")] = Path("translation.toml"),
+) -> None:
+    """Write a complete recipe for your own files, with values chosen from their size and this machine."""
+    from regard.checkpoint import write_atomically
+    from regard.interface import UserError
+    from regard.new import data_of
+    from regard.new import new as new_recipe
+
+    if output.exists():
+        raise UserError(f"{output} exists already: choose another name with -o, or remove it.")
+    folder = output.absolute().parent.resolve()
+    with err.status("Reading the data …"):
+        data_name, data = data_of(
+            file=file, source=source, target=target, valid=valid, valid_file=valid_file, folder=folder
+        )
+        recipe, reasons = new_recipe(data_name, data, folder=folder, model=model)
+        text = recipe.to_toml(reasons=reasons)
+    write_atomically(output, text)
+    values = recipe.flat()
+    for key, reason in reasons.items():
+        out.print(f"{key} = {values[key]}: {reason}", markup=False)
+    out.print(f"\nWrote {output}. Next: regard check {output}, then regard train {output}", markup=False)
+
+
+@app.command()
+def check(
+    recipe: RecipeFile,
+    settings: Settings = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write what passes, and a recipe of it, to a new folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at a recipe's data before training on it: errors (exit code 1), warnings and a summary."""
+    from regard.check import check as look_over
+
+    read = recipe_with(recipe, settings)
+    with err.status("Reading the data …"):
+        checked = look_over(read, write=write)
+    if as_json:
+        entry = {"sound": checked.sound, **dataclasses.asdict(checked)}
+        print_plain(json.dumps(entry, ensure_ascii=False, default=str))
+        raise typer.Exit(not checked.sound)
+    for finding in checked.findings:
+        out.print(finding.severity, style="red" if finding.severity == "error" else "yellow", end=": ")
+        out.print(finding.text, markup=False)
+    for split, facts in checked.summary.items():
+        passes = int(facts.passes * 10_000) / 100  # 100 only where all do
+        several = f"; {facts.several:,} with another target for an earlier source" if facts.several else ""
+        out.print(f"{split}: {facts.pairs:,} pairs, {passes} % pass{several}")
+        for side, name in enumerate(("source", "target")):
+            out.print(
+                f"  {name}: {facts.words[side]:,} words, {facts.characters[side]:,} characters, "
+                f"{facts.distinct[side]:,} of them different; the median line has {facts.median[side]:,}, "
+                f"the longest {facts.longest[side]:,}"
+            )
+        if checked.written:
+            dropped = ", ".join(f"{count:,} {kind}" for kind, count in checked.dropped[split].items())
+            out.print(f"  left out: {dropped or 'nothing'}")
+    if checked.written:
+        out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml", markup=False)
+    raise typer.Exit(not checked.sound)

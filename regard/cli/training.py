@@ -1,0 +1,231 @@
+"""train and demo: a session's progress on the screen, and signals that stop it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from regard.cli.shell import Device, RecipeFile, Settings, Threads, app, err, out, recipe_with
+
+if TYPE_CHECKING:
+    from regard.interface import Progress
+    from regard.train.session import Session
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
+
+
+@app.command()
+def train(
+    recipe: RecipeFile,
+    settings: Settings = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The run folder; by default runs/<recipe's name>.")
+    ] = None,
+    threads: Threads = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train a model, or go on training it: the same command resumes a run."""
+    read = recipe_with(recipe, settings)
+    folder = output or Path("runs") / recipe.stem
+    with opened(read, folder, threads=threads, device=device) as session:
+        if follow(session):
+            out.print(f"The best model is in {folder}; try: regard predict {folder}")
+
+
+@app.command()
+def demo(
+    task: Annotated[Literal["translation"], typer.Argument(help="What to show.")] = "translation",
+    model: Annotated[str, typer.Option(help="rnnsearch, seq2seq or transformer.")] = "rnnsearch",
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="The run folder.")] = None,
+    threads: Threads = 0,
+) -> None:
+    """Train a translator on the built-in corpus, measure it on unseen sentences, show what it looks at."""
+    from regard import load
+    from regard.data.world import SHOWN
+    from regard.demo import demo_recipe, measure
+    from regard.render import heat_map
+
+    recipe = demo_recipe(model)
+    folder = output or Path("runs") / ("demo" if model == "rnnsearch" else f"demo-{model}")
+    out.print("Built-in corpus: English to French from a small grammar, its shorter half.")
+    with opened(recipe, folder, threads=threads, device="cpu") as session:
+        if not follow(session):
+            return
+    run = load(folder)
+    result = measure(run)
+    scored, (shortest, median, longest) = result.scored, result.lengths
+    out.print(f"\n{len(scored.outputs)} unseen sentences of {shortest} to {longest} words (median {median}):")
+    out.print(f"  BLEU {scored.bleu.value:.2f}   {scored.bleu.signature}")
+    if scored.alignment_error is not None:
+        out.print(
+            f"  alignment error {scored.alignment_error:.3f}   (guessing the diagonal: {scored.diagonal_error:.3f})"
+        )
+    for sentence in SHOWN:
+        seen = run.look(sentence)
+        out.print(f"\n{sentence}\n{' '.join(seen.target)}\n", style="bold", markup=False)
+        out.print(heat_map(seen, width=out.width))
+    out.print("\nNext:")
+    out.print(f'  regard look {folder} "The small cat does not eat the soup ."')
+    out.print(f"  regard predict {folder} --beam 5 < sentences.txt")
+    out.print(f"  regard train {folder}/config.toml model.hidden=512 -o runs/mine")
+
+
+@contextmanager
+def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[Session]:
+    """The session of a run folder, which nobody else may train in meanwhile."""
+    from regard import machine
+    from regard.checkpoint import Folder
+    from regard.train.session import Session
+
+    machine.use_threads(threads)
+    with Folder(folder).only_writer():
+        with leaving_when_asked("Interrupted before the first step; the same command begins again."):
+            with err.status("Preparing the data …"):
+                session = Session(recipe, folder, device=device)
+            show_plan(session)
+        yield session
+
+
+@contextmanager
+def leaving_when_asked(sentence: str) -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM end the process at once: what is on the disk is whole.
+
+    A thread waits for them, since the main one may be in a library for long and would hear of them only afterwards.
+    """
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)  # as the signal module wants it
+
+    def leave() -> None:
+        if number := os.read(ear, 1)[0]:
+            leave_at_once(number, sentence)
+
+    listener = threading.Thread(target=leave, daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(mouth)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.write(mouth, b"\0")  # no signal has this number
+        listener.join()
+        os.close(ear)
+        os.close(mouth)
+
+
+def leave_at_once(number: int, sentence: str) -> NoReturn:
+    shown = "\r\x1b[2K\x1b[?25h" if err.is_terminal else ""  # clears the line and shows the cursor, which Rich hid
+    os.write(sys.stderr.fileno(), f"{shown}{sentence}\n".encode())
+    os._exit(128 + number)
+
+
+def show_plan(session: Session) -> None:
+    """What is about to be trained on what, so that a mistake is seen before it costs time."""
+    plan = session.batches.stats()
+    pairs = f"{len(session.train_pairs):,} pairs"
+    if left_out := session.left_out["train"]:
+        pairs += f" ({left_out:,} left out: one side empty, or longer than {session.recipe.tokens.longest} tokens)"
+    out.print(
+        f"{session.recipe.model_name}, {session.parameters / 1e6:.2f} M parameters, on {pairs}; "
+        f"{plan.batches} batches an epoch, {plan.real:.0%} real tokens; {session.training.config.precision}.",
+        markup=False,
+    )
+    if session.resumed and session.training.step:
+        out.print(f"Going on in {session.folder.path} from step {session.training.step}.", markup=False)
+        return
+    if session.teacher:
+        out.print(f"Beginning with the weights and the vocabulary of {session.teacher.path}.", markup=False)
+    out.print("The first training lines, in tokens, and put together again where that differs:")
+    for text, tokens, again in session.examples(3):
+        out.print(f"    {shortened(' | '.join(tokens), 200)}", style="dim", markup=False)
+        if again != text:
+            out.print(f"      → {shortened(again, 200)}", style="dim", markup=False)
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def follow(session: Session) -> bool:
+    """Show a session's progress until it ends; False if it was interrupted, and then it is saved."""
+    from rich.live import Live
+    from rich.text import Text
+
+    if session.training.done(session.batches) >= 1:
+        out.print("This run is finished; give it more train.steps to go on.")
+        return True
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
+        asked.append(number)
+
+    handlers = {number: signal.signal(number, ask) for number in STOPPING}
+    try:
+        with Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal) as live:
+            began = session.training.seconds
+            told = False
+            for progress in session.steps():
+                live.update(Text(live_line(progress)), refresh=False)
+                if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
+                    out.print(f"About {clock(left(progress))} to go.")
+                    told = True
+                if progress.valid is not None:
+                    show_validation(progress)
+                if asked and not progress.finished:
+                    session.save()
+                    live.update(Text(""))
+                    out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
+                    return False
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return True
+
+
+def left(progress: Progress) -> float:
+    """Seconds until the budget is used, at the pace so far."""
+    return progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
+
+
+def live_line(progress: Progress) -> str:
+    return (
+        f"step {progress.step}   loss {progress.loss:.3f}   perplexity {progress.perplexity:.2f}   "
+        f"{progress.tokens_per_second:,.0f} tokens/s   {clock(left(progress))} left"
+    )
+
+
+def show_validation(progress: Progress) -> None:
+    assert progress.valid is not None
+    import math
+
+    metrics = f"valid perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"
+    if "bleu" in progress.valid:
+        metrics += f"   BLEU {progress.valid['bleu']:.2f}"
+    best = "   best so far" if progress.improved else ""
+    out.print(
+        f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   {metrics}   "
+        f"{progress.tokens_per_second:,.0f} tokens/s{best}"
+    )
+    for sample in progress.samples[:1]:
+        out.print(f"    {sample.source}\n    → {sample.output}", style="dim", markup=False)
+    if progress.finished:
+        out.print(f"Finished: {progress.finished}.")
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
