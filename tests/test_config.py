@@ -38,6 +38,14 @@ def reread(recipe: Recipe) -> Recipe:
     return parse_recipe(tomllib.loads(recipe.to_toml()), folder=recipe.folder)
 
 
+@pytest.mark.parametrize("path", sorted(Path(str(RECIPES)).glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_that_ships_is_read_without_remarks_and_says_all_it_means(path):
+    recipe, remarks = read_recipe(path)
+    assert remarks == []
+    assert reread(recipe) == recipe
+
+
+
 def written(folder: Path, **sections: Any) -> Path:
     path = folder / "toy.toml"
     path.write_text(parse_recipe(table(**sections)).to_toml())
