@@ -1,6 +1,6 @@
 """Training throughput on Multi30k English-German: regard, JoeyNMT and MarianMT, turn by turn in one run.
 
-REGARD_DATA=… python bench/train.py [--peers bench/.venv/bin/python] [--rounds 5] [--batches 10] [--json FILE]
+REGARD_DATA=… python bench/train.py [--peers bench/.venv/bin/python] [--rounds 4] [--batches 8] [--json FILE]
 
 What is counted is target tokens a second, with <eos> and without padding. All have the same pieces (regard's joint BPE)
 and batches of at most 4,096 tokens a side, padding included.
@@ -280,8 +280,8 @@ def positive(text: str) -> int:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default=str(PEERS), help="the Python that has the peers")
-    parser.add_argument("--rounds", type=positive, default=5)
-    parser.add_argument("--batches", type=positive, default=10, help="batches of a round, and of the warm-up")
+    parser.add_argument("--rounds", type=positive, default=4)
+    parser.add_argument("--batches", type=positive, default=8, help="batches of a round, and of the warm-up")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
     parser.add_argument("--threads", type=positive, default=positive(threads), help="of each contender")
