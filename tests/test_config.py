@@ -45,7 +45,6 @@ def test_every_recipe_that_ships_is_read_without_remarks_and_says_all_it_means(p
     assert reread(recipe) == recipe
 
 
-
 def written(folder: Path, **sections: Any) -> Path:
     path = folder / "toy.toml"
     path.write_text(parse_recipe(table(**sections)).to_toml())
