@@ -3,12 +3,13 @@
 python bench/length.py [-o FOLDER] [--seeds 3] [--jobs 1]
 
 Four models: seq2seq and rnnsearch, each on sentences of at most 15 and of at most 50 words of the built-in grammar.
-Each begins with sentences of at most 15 words and spends the second half of its tokens on those of its own length: a
-fixed vector learns short sentences long before long ones. All train on as many tokens, as many batches of one size,
-and both models on the very same ones. All translate the same test sentences, of up to 50 words, which no training set
-of that grammar seed holds. Training resumes and results are kept, so the same command goes on where it was stopped.
-With --jobs 2 two models train side by side, a thread each: better for the whole, but the minutes are then not those of
-a free machine.
+Each begins with sentences of at most 15 words, at a constant rate, and spends the second half of its tokens on those of
+its own length, at a falling one: a fixed vector learns short sentences long before long ones. All train on as many
+tokens, as many batches of one size, and both models on the very same ones. rnnsearch is the paper's; seq2seq has one
+help, `lexical`: the words' own vectors, summed, are part of its fixed vector. All translate the same test sentences, of
+up to 50 words, which no training set of that grammar seed holds. Training resumes and results are kept, so the same
+command goes on where it was stopped. With --jobs 2 two models train side by side, a thread each: better for the whole,
+but the minutes are then not those of a free machine.
 The last line of output says whether the curves are what Bahdanau et al. (2015, figure 2) found; the picture is
 FOLDER/length.svg.
 """
@@ -53,7 +54,7 @@ def train(run: Path, model: str, longest: int, seed: int, threads: int, *more: s
 
 def results_of(folder: Path, model: str, seed: int, threads: int) -> list[Result]:
     """Of the models that grow from one young one: trained and measured now, or earlier."""
-    young = train(folder / f"{model}-young-{seed}", model, min(LENGTHS), seed, threads)
+    young = train(folder / f"{model}-young-{seed}", model, min(LENGTHS), seed, threads, "train.schedule=constant")
     results = []
     for longest in LENGTHS:
         run = folder / f"{model}-{longest}-{seed}"

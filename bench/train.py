@@ -82,8 +82,8 @@ def prepare(folder: Path, batches: str) -> None:
     tokenizer = session.tokenizers.target
     specials = tokenizer.size - len(tokenizer.scheme.vocabulary)
     (folder / "vocabulary.txt").write_text("\n".join(tokenizer.scheme.vocabulary) + "\n", encoding="utf-8")
-    for name, pairs in (("train", session.train_pairs), ("dev", session.valid_pairs)):
-        for language, side in (("en", pairs.source), ("de", pairs.target)):
+    for name, split in (("train", "train"), ("dev", "valid")):
+        for language, side in zip(("en", "de"), session.encoded[split], strict=True):
             lines = (" ".join(tokenizer.scheme.vocabulary[i - specials] for i in side[n]) for n in range(len(side)))
             (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     setup = {
@@ -99,6 +99,8 @@ def prepare(folder: Path, batches: str) -> None:
 
 class FixedBatches:
     """The same few batches, epoch after epoch."""
+
+    carries = 0
 
     def __init__(self, batches: list[Any]) -> None:
         self.batches = batches
@@ -133,7 +135,7 @@ def contend(folder: Path, model_name: str, row: str) -> None:
             gate.done += common.real_tokens(batches.get(training.epoch, training.index - 1).target)
         else:
             used = batches.plan(training.epoch)[training.index - 1]
-            gate.done += int(session.train_pairs.target.lengths[used].sum()) + len(used)  # each with its <eos>
+            gate.done += int(session.encoded["train"][1].lengths[used].sum()) + len(used)  # each with its <eos>
 
 
 def matmul(folder: Path) -> None:

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors
 import safetensors.torch
@@ -141,7 +141,15 @@ def flush_folder(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """All or nothing, and on the disk when it returns. A link stays a link: what it points to is replaced."""
+    """All or nothing, and on the disk when it returns."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, that takes its place when it is whole and on the disk. A link stays a link: what it points to
+    is replaced."""
     with writing(path):
         place = Path(os.path.realpath(path))
         if place.exists() and not place.is_file():  # renaming would do away with a device
@@ -150,7 +158,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         beside = place.with_name(f".{place.name}.{os.getpid()}")
         try:
             with beside.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(place)
@@ -161,9 +169,15 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
     """Tensors with a JSON-able dictionary of facts beside them, in one safetensors file."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    plain = {name: owned(tensor) for name, tensor in tensors.items()}
     said = json.dumps(facts or {})
     write_atomically(path, safetensors.torch.save(plain, {"facts": said, "sha256": checksum(plain, said)}))
+
+
+def owned(tensor: Tensor) -> Tensor:
+    """On the CPU and contiguous in fact: of a single element PyTorch says so whatever its stride."""
+    tensor = tensor.detach().cpu()
+    return tensor.contiguous() if tensor.numel() > 1 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -12,6 +12,7 @@ import difflib
 import inspect
 import json
 import math
+import re
 import textwrap
 import tokenize
 import tomllib
@@ -79,6 +80,7 @@ def _help_texts(config: Any) -> dict[str, str]:
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    settings = {field.name for field in dataclasses.fields(config)}
     return {
         key_of(line.target.id): " ".join(
             comments[number]
@@ -86,7 +88,7 @@ def _help_texts(config: Any) -> dict[str, str]:
             if number in comments
         )
         for line in body
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id in settings
     }
 
 
@@ -149,8 +151,13 @@ def _convert(kind: Any, value: Any, key: str) -> Any:
     return value
 
 
+NUMBER_WITHOUT_ZERO = re.compile(r"[+-]?(\.\d+|\d+\.)(e[+-]?\d+)?")  # a number to people, not to TOML
+
+
 def parse_value(text: str) -> Any:
     """A value from the command line: TOML where it is TOML (4, 0.1, true, ["a"]), else the text itself."""
+    if NUMBER_WITHOUT_ZERO.fullmatch(text):
+        return float(text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""demo: train a translator on the built-in corpus and measure it on sentences it has never seen."""
+"""demo: train on the built-in corpus and measure on sentences never seen."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from regard.data import world
 from regard.data.sources import World
 from regard.interface import UserError
 from regard.models import MODELS
+from regard.perplexity import Likelihood, score_texts
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run
 from regard.score import Scored, score
 
 RECIPES = files("regard") / "recipes"
+DEFAULTS = {"translation": "rnnsearch", "language": "rnn_lm"}
 
 
-def demo_recipe(model: str) -> Recipe:
+def demo_recipe(task: str, model: str) -> Recipe:
     """The recipe that ships for this model."""
-    if model not in MODELS:
-        raise unknown(model, MODELS, "The model")
-    return read_recipe(Path(str(RECIPES / f"demo-{model}.toml")))[0]
+    shipped = [name for name, design in MODELS.items() if design.task == task and recipe_file(name).exists()]
+    if model not in shipped:
+        raise unknown(model, shipped, f"The model of the {task} demo")
+    return read_recipe(recipe_file(model))[0]
+
+
+def recipe_file(model: str) -> Path:
+    return Path(str(RECIPES / f"demo-{model}.toml"))
 
 
 @dataclass(frozen=True)
@@ -51,3 +58,8 @@ def test_pairs(run: Run) -> list[world.Pair]:
     if not isinstance(data, World):
         raise UserError("This run was not trained on the built-in corpus.")
     return list(islice(world.pairs("test", seed=data.grammar_seed, longest=data.longest), data.test))
+
+
+def measure_language(run: Run) -> Likelihood:
+    """How likely the recipe's test sentences are."""
+    return score_texts([run], [" ".join(pair.source) for pair in test_pairs(run)]).likelihood

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 PAD, BOS, EOS, UNK = range(4)
@@ -46,8 +47,9 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
 class Batch:
     """Examples side by side, padded at the end."""
 
-    source: Tensor  # (batch, source): each row ends in <eos>, then <pad>
-    target: Tensor | None = None  # (batch, target): <bos> … <eos>, then <pad>
+    source: Tensor  # (batch, source): each row ends in <eos>, then <pad>; (batch, 0) where only a text is read
+    target: Tensor | None = None  # (batch, target): <bos> … <eos>, then <pad>; of a long text, a window
+    state: Tree = None  # what was carried here from the window before; None: the text begins here
 
     @property
     def source_mask(self) -> Tensor:
@@ -56,6 +58,11 @@ class Batch:
     @property
     def size(self) -> int:
         return self.source.shape[0]
+
+    @classmethod
+    def of_text(cls, tokens: Tensor, state: Tree = None) -> Batch:
+        """Texts alone, (batch, time): what a language model reads."""
+        return cls(tokens.new_empty(tokens.shape[0], 0), tokens, state)
 
     def to(self, device: torch.device | str) -> Batch:
         moved: Batch = map_tensors(lambda tensor: tensor.to(device), self)
@@ -95,12 +102,20 @@ class State:
         return dataclasses.replace(self.pick(rows), memory=memory)
 
 
+class Texts(Protocol):
+    """Many sequences of tokens in one flat array; sequence i is tokens[offsets[i] : offsets[i + 1]]."""
+
+    tokens: NDArray[Any]
+    offsets: NDArray[Any]
+
+
 class Loss(NamedTuple):
     """Sums over the tokens of a batch; `objective` is what training lowers, `nll` what perplexity is made of."""
 
     objective: Tensor
     nll: Tensor
     tokens: int
+    state: Tree = None  # what the next window of the same texts may go on from
 
 
 @runtime_checkable
@@ -111,8 +126,32 @@ class Learns(Protocol):
 
 
 @runtime_checkable
+class Carries(Protocol):
+    """Can go on reading where it stopped: a batch's `state` is what its loss, or `begin` at first, gave."""
+
+    def begin(self, rows: int) -> Tree: ...
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """Is made from a text in one go, by counting."""
+
+    def fit(self, texts: Texts) -> None: ...
+
+    def restore(self, tensors: dict[str, Tensor]) -> None: ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """Knows how likely a text is: ln p of target[:, 1:], (batch, target - 1), 0 at <pad>; and the state after it."""
+
+    def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]: ...
+
+
+@runtime_checkable
 class Generates(Protocol):
-    """Can write, one token at a time."""
+    """Can write, one token at a time. `batch.target`, where there is one, is what has been written already: `start`
+    reads all but the last token of each row, which `step` is given first."""
 
     def start(self, batch: Batch) -> State: ...
 
@@ -124,6 +163,13 @@ class Bounded(Protocol):
     """Has room for so many tokens on either side, padding and <eos> included; None: for any number."""
 
     longest: int | None
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """Reads a long text in windows of so many tokens, and sees nothing before them; None: reads any number."""
+
+    context: int | None
 
 
 class Sample(NamedTuple):
@@ -138,7 +184,7 @@ class Progress:
 
     step: int
     epoch: int
-    loss: float  # objective per token, averaged since the last report
+    loss: float  # objective per token, averaged since the last report; of what was counted, in validation
     perplexity: float
     learning_rate: float
     gradient_norm: float

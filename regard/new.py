@@ -1,4 +1,7 @@
-"""new: a complete recipe for a person's own files; each choice follows from their size and the machine, and says so."""
+"""new: a complete recipe for a person's own files; each choice follows from their size and the machine, and says so.
+
+Pairs become translators, plain text language models.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,22 @@ import torch
 
 from regard import machine
 from regard.config import parse, unknown
-from regard.data.sources import Parallel, Source, Table, find
+from regard.data.sources import Parallel, Source, Table, Text, Unit, find
+from regard.data.text import read_lines
+from regard.data.tokens import Kind
 from regard.interface import UserError
 from regard.models import MODELS
 from regard.models.design import Vocabulary
-from regard.recipe import Recipe, Tokens
+from regard.recipe import PlainTokens, Recipe, Tokens
 from regard.train.loop import TrainConfig
 
 UNDECIDED = 0.5  # a hold_out until the data has been counted
 PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
 SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
 PATIENCE_OF_PEOPLE = 12 * 3600.0  # seconds: a model that takes longer is not the one to begin with
+SENTENCE_ENDS = frozenset(".!?…\"'”’)»。！？")
+WHOLE_LINES = 0.6  # a file with more of its lines ending like sentences is one of sentences
+FEW_CHARACTERS = 500_000
 SMALL, MEDIUM, LARGE = 10_000, 200_000, 2_000_000  # pairs
 
 
@@ -82,9 +90,8 @@ def every_line(data: Source, folder: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def new(data_name: str, data: Source, *, folder: Path, model: str = "transformer") -> tuple[Recipe, dict[str, str]]:
-    """A recipe for this data, and the reasons for what it says, by dotted key."""
-    if model not in MODELS:
-        raise unknown(model, MODELS, "The model")
+    """A recipe for these pairs, and the reasons for what it says, by dotted key."""
+    check_model(model, "translation")
     seen = survey(data, folder)
     reasons = {}
     if isinstance(data, Parallel | Table) and data.hold_out:
@@ -97,6 +104,128 @@ def new(data_name: str, data: Source, *, folder: Path, model: str = "transformer
     config, train, reasons_of_size = choose_size(seen, tokens, model)
     reasons |= reasons_of_tokens | reasons_of_size
     return Recipe("translation", 1, data_name, data, tokens, model, config, train, folder), reasons
+
+
+def check_model(model: str, task: str) -> None:
+    known = [name for name, design in MODELS.items() if design.task == task]
+    if model not in known:
+        raise unknown(model, known, "The model")
+
+
+# --- language models ---------------------------------------------------------------------------------------------
+
+
+def new_language(
+    file: str,
+    *,
+    valid: str | None,
+    folder: Path,
+    model: str = "rnn_lm",
+    kind: Kind | None = None,
+    unit: Unit | None = None,
+) -> tuple[Recipe, dict[str, str]]:
+    """A recipe for this text, and the reasons for what it says, by dotted key."""
+    check_model(model, "language")
+    seen = survey_text(find(file, Path.cwd()))
+    reasons = {}
+    if unit is None:
+        unit = "line" if seen.sentences > WHOLE_LINES else "file"
+        rest = "sentences: each is a text of its own." if unit == "line" else "sentences: the text runs on across them."
+        reasons["data.unit"] = f"{seen.sentences:.0%} of the lines end like {rest}"
+    share = 0.0
+    if valid is None:
+        share = 0.1 if seen.characters < 2_000_000 else 0.05 if seen.characters < 20_000_000 else 0.01
+        reasons["data.hold_out"] = "no validation file: so much of the text is kept apart."
+    if kind is None:
+        kind = "characters" if seen.characters < FEW_CHARACTERS else "bpe"
+        reasons["tokens.kind"] = (
+            "little text: a character is seen often, a word seldom."
+            if kind == "characters"
+            else "sub-words: no word is unknown, and rare ones share their parts."
+        )
+    per_word = {"words": 1.2, "characters": seen.characters / max(1, seen.words), "bpe": PIECES_PER_WORD}[kind]
+    amount = max(1, round(seen.words * per_word))  # tokens, about
+    vocabulary = {"words": 10_000, "characters": 0, "bpe": by_size(amount // 15, 1000, 4000, 8000, 16000)}[kind]
+    data = Text(train=written(file, folder), valid=written(valid, folder) if valid else "", hold_out=share, unit=unit)
+    longest = 1024 if kind == "characters" else 256
+    config, train, reasons_of_size = choose_language(amount, vocabulary or 100, model)
+    reasons |= reasons_of_size
+    if model == "gpt" and unit != "file":
+        config = replace(config, context=longest // 2)
+        longest = config.context - 1  # and <eos>
+        reasons["tokens.longest"] = "as long as the model's context allows: longer texts are left out."
+    tokens = PlainTokens(kind=kind, size=vocabulary, longest=longest)
+    return Recipe("language", 1, "text", data, tokens, model, config, train, folder), reasons
+
+
+@dataclass(frozen=True)
+class TextSurvey:
+    lines: int
+    words: int
+    characters: int
+    sentences: float  # share of the lines, those that are not blank, that end like a sentence
+
+
+def survey_text(path: Path) -> TextSurvey:
+    lines = words = characters = ended = spoken_lines = 0
+    for line in read_lines(path):
+        lines += 1
+        words += len(line.split())
+        characters += len(line) + 1
+        if text := line.rstrip():
+            spoken_lines += 1
+            ended += text[-1] in SENTENCE_ENDS
+    if not words:
+        raise UserError(f"{path} is empty: give a file of text.")
+    return TextSurvey(lines, words, characters, ended / spoken_lines)
+
+
+def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, TrainConfig, dict[str, str]]:
+    """Sizes and a budget for so many tokens."""
+    design = MODELS[model]
+    texts = amount // 15  # as many as there were pairs in the tables that follow
+    if model == "ngram":
+        order = by_size(texts, 3, 4, 5, 5)
+        config = replace(design.config(), order=order)
+        return (
+            config,
+            TrainConfig(steps=1),
+            {"model.order": f"{amount:,} tokens, about: longer ones would be seen once."},
+        )
+    config = by_size(texts, *design.sizes)
+    batch_tokens = by_size(texts, 1024, 1024, 2048, 4096)
+    an_epoch = max(1, amount // batch_tokens)
+    epochs = min(40, max(2, round(12_000_000 / amount)))
+    dropout = by_size(texts, 0.3, 0.2, 0.2, 0.1)
+    with torch.device("meta"):
+        built = design.build(config, Vocabulary(vocabulary, vocabulary, True))
+    parameters = sum(parameter.numel() for parameter in built.parameters())
+    peak = machine.matmul_gflops()
+    seconds = 6 * parameters * amount * epochs / (SHARE_OF_PEAK * peak * 1e9)
+    train = TrainConfig(
+        epochs=epochs,
+        batch_tokens=batch_tokens,
+        learning_rate=1e-3 if model == "gpt" else 2e-3,
+        schedule="linear",
+        warmup=min(500, max(1, an_epoch * epochs // 10)),
+        validate_every=max(20, an_epoch // 2),
+        patience=5,
+    )
+    first = next(iter(vars(config)))  # the reason stands above the first of the sizes
+    return (
+        replace(config, dropout=dropout),
+        train,
+        {
+            f"model.{first}": f"{parameters / 1e6:.1f} M parameters for about {amount:,} tokens.",
+            "train.epochs": f"about {spoken(seconds)} here, at half of this machine's {peak:.0f} GFLOPS.",
+            "train.batch_tokens": f"about {an_epoch:,} steps an epoch.",
+            "train.validate_every": "about twice an epoch.",
+            "train.patience": "stops when more training only learns the text by heart.",
+        },
+    )
+
+
+# --- translators -------------------------------------------------------------------------------------------------
 
 
 def choose_tokens(seen: Survey) -> tuple[Tokens, dict[str, str]]:

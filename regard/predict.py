@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from regard.run import Run
 
 IMPOSSIBLE = float("-inf")
+LONGEST_TEXT = 256  # tokens that a language model writes unless told otherwise
+NEAR = 16  # tokens whose text the next token's depends on, and more than that
+HALF = "\ufffd"
 CHARACTERS = 100  # in a token, on average and at most: what lies beyond in a line is not even looked at
 
 BOUNDS = {
@@ -54,7 +57,7 @@ class Decoding:
     n_best: int = 1  # outputs per sentence
     length_penalty: float = 1.0  # hypotheses compete by log-probability / length to this power
     min_length: int = 0  # tokens before <eos> may come
-    max_length: int = 0  # tokens, <eos> included; 0: twice the source and ten
+    max_length: int = 0  # tokens, <eos> included; 0: twice the source and ten, or 256 of a text
     no_repeat: int = 0  # never write the same n tokens twice; 0: no limit
     seed: int = 0  # of the noise that samples; it depends on the line and the step only
     longest_source: int = 1000  # tokens of a line that are read; a longer line is cut
@@ -194,12 +197,27 @@ def room(model: object) -> int | None:
     return model.longest if isinstance(model, Bounded) else None
 
 
+def last_tokens(batch: Batch) -> Tensor:
+    """The last token of what each example has written already, <bos> if nothing: (batch,)."""
+    if batch.target is None:
+        return torch.full((batch.size,), BOS, device=batch.source.device)
+    ends = (batch.target != PAD).sum(1, keepdim=True) - 1
+    return batch.target.gather(1, ends)[:, 0]
+
+
 @torch.inference_mode()
 def generate(
-    model: Generates, batch: Batch, how: Decoding, *, limits: Tensor, lines: Tensor | None = None
+    model: Generates,
+    batch: Batch,
+    how: Decoding,
+    *,
+    limits: Tensor,
+    lines: Tensor | None = None,
+    told: Callable[[Tensor], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Each example's hypotheses, best first. `limits` (batch,) is the most tokens each may have, <eos> included, where
-    the model has room for as many; `lines` (batch,) numbers the examples for the sampler's noise."""
+    the model has room for as many; `lines` (batch,) numbers the examples for the sampler's noise; `told` hears of
+    every row's token as it is chosen."""
     choose, width = chooser(how), how.width
     if (longest := room(model)) is not None:
         limits = limits.clamp(max=longest)
@@ -210,7 +228,7 @@ def generate(
     state = model.start(batch)
     if width > 1:
         state = state.widen(width, examples)
-    tokens = torch.full((batch.size * width,), BOS, device=device)
+    tokens = last_tokens(batch).repeat_interleave(width)
     written = tokens.new_empty(batch.size * width, 0)
     alive = torch.ones(batch.size, width, dtype=torch.bool, device=device)
     to_come = alive.sum(1, keepdim=True)  # (batch, 1) hypotheses that have not ended
@@ -236,6 +254,8 @@ def generate(
             alive = (ranks < to_come) & (totals > IMPOSSIBLE)
         written = torch.cat([written, tokens[:, None]], 1)
         step += 1
+        if told is not None:
+            told(tokens)
         stopped = tokens.view_as(alive) == EOS
         ended = alive & (stopped | (limits[examples] <= step)[:, None])
         for place, rank in ended.nonzero().tolist():
@@ -280,10 +300,16 @@ def predict(
     batch_tokens: int = 4096,
     first_line: int = 0,
 ) -> list[Prediction]:
-    """One Prediction per line, in order; `first_line` numbers the first one, for the sampler's noise."""
-    how = how or Decoding()
+    """One Prediction per line, in order; `first_line` numbers the first one, for the sampler's noise.
+
+    A translator translates the line, a language model goes on from it; unless told how, it draws.
+    """
     if not isinstance(run.model, Generates):
         raise UserError(f"{run.recipe.model_name} does not generate: it has no step.")
+    if run.recipe.task == "language":
+        how = how or Decoding(sample=True)
+        return _continued(run, lines, how, batch_tokens=batch_tokens, first_line=first_line)
+    how = how or Decoding()
     predictions = [Prediction("", 0.0, ())] * len(lines)  # empty in, empty out
     if how.replace_unknown and not attends(run.model):
         raise UserError(
@@ -320,6 +346,84 @@ def predict(
             )
             predictions[line.number] = replace(best, alternatives=tuple(others))
     return predictions
+
+
+def _continued(
+    run: Run, prompts: Sequence[str], how: Decoding, *, batch_tokens: int, first_line: int
+) -> list[Prediction]:
+    """Each prompt and what comes after it. Those of one length go together, so that none sees another's padding."""
+    refuse_replacing(run, how)
+    predictions: list[Prediction | None] = [None] * len(prompts)
+    tokens = run.tokenizers.target.encode_all(prompts, continued=run.whole_file)
+    by_length: dict[int, list[_Line]] = {}
+    for number, ids in enumerate(tokens):
+        read = [*run.opening, *ids[-how.longest_source :]]
+        by_length.setdefault(len(read), []).append(_Line(number, read, cut=len(ids) > how.longest_source))
+    for length, waiting in by_length.items():
+        count = max(1, batch_tokens // (length * how.width))
+        for begin in range(0, len(waiting), count):
+            together = waiting[begin : begin + count]
+            for line, hypotheses in zip(together, _generate(run, together, how, first_line), strict=True):
+                best, *others = (
+                    Prediction(
+                        prompts[line.number] + continuation(run, tokens[line.number], hypothesis.tokens),
+                        hypothesis.log_prob,
+                        tuple(run.tokenizers.target.surface(hypothesis.tokens)),
+                        cut=line.cut,
+                    )
+                    for hypothesis in hypotheses[: how.n_best]
+                )
+                predictions[line.number] = replace(best, alternatives=tuple(others))
+    return cast(list[Prediction], predictions)
+
+
+def refuse_replacing(run: Run, how: Decoding) -> None:
+    if how.replace_unknown:
+        raise UserError(f"--replace-unknown needs a translator: {run.recipe.model_name} has no source to look at.")
+
+
+def _generate(
+    run: Run, lines: list[_Line], how: Decoding, first_line: int, told: Callable[[Tensor], None] | None = None
+) -> list[list[Hypothesis]]:
+    read = torch.tensor([line.ids for line in lines], device=run.device)
+    limits = torch.full((len(lines),), how.max_length or LONGEST_TEXT, device=run.device)
+    numbers = torch.tensor([first_line + line.number for line in lines], device=run.device)
+    return generate(cast(Generates, run.model), Batch.of_text(read), how, limits=limits, lines=numbers, told=told)
+
+
+def continuation(run: Run, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+    """What these tokens add to the text of the prompt's."""
+    near = list(prompt[-NEAR:])
+    decode = run.tokenizers.target.decode
+    return decode([*near, *tokens])[len(decode(near)) :]
+
+
+def write_on(run: Run, prompt: str, how: Decoding, write: Callable[[str], None]) -> Prediction:
+    """Go on from a prompt, handing out the text as it comes: the prompt first."""
+    refuse_replacing(run, how)
+    (ids,) = run.tokenizers.target.encode_all([prompt], continued=run.whole_file)
+    written: list[int] = []
+    shown = 0  # characters
+
+    def told(tokens: Tensor) -> None:
+        nonlocal shown
+        if int(tokens[0]) == EOS:
+            return
+        before = [*ids, *written][-NEAR:]
+        written.append(int(tokens[0]))
+        decode = run.tokenizers.target.decode
+        # half a character decodes as U+FFFD until its other half comes
+        was, now = decode(before).rstrip(HALF), decode([*before, written[-1]]).rstrip(HALF)
+        shown += len(now) - len(was)
+        write(now[len(was) :])
+
+    write(prompt)
+    line = _Line(0, [*run.opening, *ids[-how.longest_source :]], cut=len(ids) > how.longest_source)
+    (hypotheses,) = _generate(run, [line], how, 0, told)
+    text = continuation(run, ids, hypotheses[0].tokens)
+    write(text[shown:])
+    surface = tuple(run.tokenizers.target.surface(hypotheses[0].tokens))
+    return Prediction(prompt + text, hypotheses[0].log_prob, surface, cut=line.cut)
 
 
 def attends(model: object) -> bool:

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from regard.config import ABOVE_0, between, keep_within, override, parse, shown, to_toml, unknown, write_table
 from regard.data.sources import SOURCES, Source
@@ -34,17 +34,41 @@ class Tokens:
     longest: int = 256  # tokens in a line, at most: a pair with a longer side is left out
 
     def __post_init__(self) -> None:
-        keep_within(self, between(0, 10_000_000), "size")
-        keep_within(self, ABOVE_0, "at_least", "longest")
+        _check_tokens(self)
+
+
+@dataclass(frozen=True)
+class PlainTokens:
+    """How the text of a language model becomes tokens."""
+
+    kind: Kind = "bpe"  # words, characters or bpe (sub-words, byte by byte where it must)
+    size: int = 8000  # most types in the vocabulary; 0: all
+    at_least: int = 1  # times a type must occur to be in it
+    longest: int = 256  # tokens in a text, at most, unless it is a whole file: a longer one is left out
+
+    def __post_init__(self) -> None:
+        _check_tokens(self)
+
+
+def _check_tokens(tokens: Tokens | PlainTokens) -> None:
+    keep_within(tokens, between(0, 10_000_000), "size")
+    keep_within(tokens, ABOVE_0, "at_least", "longest")
+
+
+Task = Literal["translation", "language"]
+TASKS: dict[str, tuple[type[Tokens | PlainTokens], tuple[str, ...]]] = {  # its [tokens] and the [data] there may be
+    "translation": (Tokens, ("world", "parallel", "table")),
+    "language": (PlainTokens, ("world", "text", "arpa")),
+}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    task: Literal["translation"]
+    task: Task
     seed: int
     data_name: str
     data: Source
-    tokens: Tokens
+    tokens: Tokens | PlainTokens
     model_name: str
     model: Any  # the Config of the model of that name
     train: TrainConfig
@@ -128,16 +152,17 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
         if not isinstance(table.get(section, {}), dict):
             raise UserError(f"{section} = {shown(table[section])} must be a section: write [{section}].")
     task = table.get("task")
-    if task != "translation":
-        raise unknown(task, ["translation"], "The task")
+    if not isinstance(task, str) or task not in TASKS:
+        raise unknown(task, TASKS, "The task")
+    kind_of_tokens, sources = TASKS[task]
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
     place = table.get("folder", str(folder))
     if not isinstance(place, str):
         raise UserError(f"folder = {shown(place)} must be a text in quotes.")
-    data_name, data = _tagged(table, "data", SOURCES)
-    model_name, model = _tagged(table, "model", MODELS)
+    data_name, data = _tagged(table, "data", {name: SOURCES[name] for name in sources})
+    model_name, model = _tagged(table, "model", {name: MODELS[name] for name in MODELS if MODELS[name].task == task})
     design = MODELS[model_name]
     preset = model.pop("preset", None)
     base = design.config()
@@ -146,11 +171,11 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
             raise unknown(preset, design.presets, f"The preset of {model_name}")
         base = design.presets[preset]
     return Recipe(
-        task=task,
+        task=cast(Task, task),
         seed=seed,
         data_name=data_name,
         data=parse(SOURCES[data_name], data, where="data"),
-        tokens=parse(Tokens, table.get("tokens", {}), where="tokens"),
+        tokens=parse(kind_of_tokens, table.get("tokens", {}), where="tokens"),
         model_name=model_name,
         model=parse(design.config, {**dataclasses.asdict(base), **model}, where="model"),
         train=parse(TrainConfig, table.get("train", {}), where="train"),

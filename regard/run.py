@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +12,14 @@ from torch import nn
 
 from regard import machine
 from regard.checkpoint import Folder, read_tensors
+from regard.data.sources import PlainText, Unit
 from regard.data.tokenizers import Tokenizers
-from regard.interface import UserError
+from regard.interface import BOS, UNK, Fits, UserError
 from regard.look import Look, look
 from regard.models import MODELS
 from regard.models.design import Vocabulary
+from regard.models.mixture import Mixture
+from regard.perplexity import check_alike
 from regard.predict import Decoding, Prediction, predict
 from regard.recipe import Recipe, read_recipe
 from regard.train.loop import load_weights
@@ -29,6 +33,29 @@ class Run:
     tokenizers: Tokenizers
     model: nn.Module
     device: torch.device
+    name: str = ""  # of its folder
+
+    @property
+    def unit(self) -> Unit:
+        """What it takes for a text of its own."""
+        return self.recipe.data.unit if isinstance(self.recipe.data, PlainText) else "line"
+
+    @property
+    def whole_file(self) -> bool:
+        """Whether it was trained on one long text, whose line ends are tokens."""
+        return self.unit == "file"
+
+    @property
+    def opening(self) -> list[int]:
+        """What stands before a text: <bos>, or in one long text the end of the line before, where that is known."""
+        line_end = self.tokenizers.target.encode_all(["\n"], continued=True)[0]
+        return line_end if self.whole_file and line_end and UNK not in line_end else [BOS]
+
+    def valid_texts(self) -> Iterator[str]:
+        """The validation text that its recipe names."""
+        if not isinstance(self.recipe.data, PlainText):
+            raise UserError(f"{self.name} was trained on pairs, not on plain text.")
+        return self.recipe.data.texts("valid", self.recipe.folder)
 
     def predict(self, lines: Sequence[str], how: Decoding | None = None) -> list[Prediction]:
         """One Prediction per line."""
@@ -54,6 +81,20 @@ def load(path: str | Path, *, device: str = "cpu") -> Run:
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")
     model = build_model(recipe, tokenizers)
-    load_weights(model, read_tensors(folder.best)[0], origin=folder.best)
+    saved = read_tensors(folder.best)[0]
+    if isinstance(model, Fits):
+        model.restore(saved)
+    else:
+        load_weights(model, saved, origin=folder.best)
     place = machine.device(device)
-    return Run(recipe, tokenizers, model.to(place).eval(), place)
+    return Run(recipe, tokenizers, model.to(place).eval(), place, str(path))
+
+
+def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
+    """Several runs as one, which writes as they do together; their weights, if none are given, are equal."""
+    check_alike(runs)
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    model = Mixture([run.model for run in runs], weights).to(first.device).eval()
+    return dataclasses.replace(first, model=model, name=" + ".join(run.name for run in runs))

@@ -205,6 +205,8 @@ def score(
     layer: int | None = None,
 ) -> Scored:
     """Translate the sources and measure the outputs; with gold links, the attention over the references too."""
+    if run.recipe.task != "translation":
+        raise UserError(f"{run.recipe.model_name} does not translate: give a text FILE to score it.")
     if not sources or len(sources) != len(references):
         raise UserError(f"{len(sources)} sources and {len(references)} references: give as many of each.")
     outputs = [prediction.text for prediction in run.predict(sources, how or Decoding(beam=5))]

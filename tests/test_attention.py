@@ -361,6 +361,25 @@ def test_self_attention_without_positions_is_permutation_equivariant() -> None:
         assert torch.allclose(itself(x)[:, order], itself(x[:, order]), atol=1e-12)
 
 
+def test_a_turn_acts_on_each_head_of_queries_and_keys_and_is_seen_in_the_weights() -> None:
+    parts, query, states = MultiHead(heads=HEADS, query_dim=6).double(), random(BATCH, TARGET, 6), random(BATCH, 5, 6)
+    quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+
+    def turn(x: Tensor) -> Tensor:
+        return x @ quarter
+
+    plain = parts(query, parts.memory(states, states, ragged_mask()))
+    with watch(parts) as seen:
+        both = parts(query, parts.memory(states, states, ragged_mask(), turn), turn)
+        one = parts(query, parts.memory(states, states, ragged_mask(), turn))
+    assert torch.allclose(both, plain, atol=1e-12)  # turned alike, they look alike
+    assert not torch.allclose(one, plain)
+    keys = parts.key(states).view(BATCH, 5, HEADS, 2).transpose(1, 2) @ quarter
+    queries = parts.query(query).view(BATCH, TARGET, HEADS, 2).transpose(1, 2)
+    expected = masked_softmax(queries @ keys.mT / math.sqrt(2), ragged_mask()[:, None, None])
+    assert torch.allclose(seen["attention"][1], expected, atol=1e-12)
+
+
 def test_a_memory_follows_the_examples_that_are_kept() -> None:
     attention, query = MultiHead(heads=HEADS, query_dim=6).double(), random(BATCH, TARGET, 6)
     states = random(BATCH, SOURCE, 6)

@@ -350,7 +350,7 @@ def test_a_run_that_does_not_exist(tmp_path):
 BAD: dict[str, tuple[list[str], list[str]]] = {
     "a folder that is no run": (["predict", "{tmp}", "{text}"], ["is not a run"]),
     "a missing file": (["predict", "{run}", "{tmp}/missing"], ["missing does not exist"]),
-    "a folder as a file": (["predict", "{run}", "{tmp}"], ["is a folder"]),
+    "a folder as a file": (["predict", "{run}", "{tmp}"], ["is not a run"]),
     "n-best without a beam": (["predict", "{run}", "{text}", "--n-best", "3"], ["--n-best 3", "--beam"]),
     "a temperature of 0": (["predict", "{run}", "{text}", "--sample", "--temperature", "0"], ["--temperature"]),
     "a negative seed": (["predict", "{run}", "{text}", "--sample", "--seed", "-1"], ["--seed -1"]),

@@ -17,10 +17,18 @@ from regard.data.sources import SOURCES, find
 from regard.demo import RECIPES, demo_recipe
 from regard.interface import UserError
 from regard.models import MODELS
-from regard.recipe import Recipe, Tokens, parse_recipe, read_recipe
+from regard.recipe import PlainTokens, Recipe, Tokens, parse_recipe, read_recipe
 from regard.train.loop import TrainConfig
 
 PARALLEL = {"name": "parallel", "source": "a", "target": "b", "valid_source": "c", "valid_target": "d"}
+
+
+TEXT = {"name": "text", "train": "a", "valid": "c"}
+
+
+def as_text(data: dict[str, Any]) -> dict[str, Any]:
+    """The same for a language model."""
+    return TEXT if data is PARALLEL else data
 
 
 def table(**sections: Any) -> dict[str, Any]:
@@ -60,13 +68,16 @@ PRESETS = [(name, preset) for name, design in MODELS.items() for preset in (None
 @pytest.mark.parametrize("data", [{"name": "world"}, PARALLEL])
 def test_a_recipe_reads_back_the_same(name, preset, data):
     model = {"name": name} if preset is None else {"name": name, "preset": preset}
-    recipe = parse_recipe(table(model=model, data=data))
+    task = MODELS[name].task
+    recipe = parse_recipe(table(task=task, model=model, data=data if task == "translation" else as_text(data)))
     assert recipe.model == (MODELS[name].config() if preset is None else MODELS[name].presets[preset])
     assert reread(recipe) == recipe
     assert reread(recipe).differences(recipe) == []
 
 
-@pytest.mark.parametrize("config", [Tokens, TrainConfig, *SOURCES.values(), *(d.config for d in MODELS.values())])
+@pytest.mark.parametrize(
+    "config", [Tokens, PlainTokens, TrainConfig, *SOURCES.values(), *(d.config for d in MODELS.values())]
+)
 def test_every_field_explains_itself(config):
     helps = help_texts(config)
     assert list(helps) == list(fields_of(config))
@@ -114,12 +125,12 @@ def test_recipes_that_ship_are_whole(path):
 def test_a_demo_is_of_the_model_it_is_named_after():
     names = [path.stem.removeprefix("demo-") for path in SHIPPED if path.stem.startswith("demo-")]
     assert "rnnsearch" in names
-    assert [demo_recipe(name).model_name for name in names] == names
+    assert [demo_recipe(MODELS[name].task, name).model_name for name in names] == names
 
 
 def test_a_demo_of_a_model_that_is_not_there():
     with pytest.raises(UserError, match="'rnsearch' does not exist: did you mean 'rnnsearch'"):
-        demo_recipe("rnsearch")
+        demo_recipe("translation", "rnsearch")
 
 
 # What is wrong

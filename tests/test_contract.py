@@ -15,9 +15,11 @@ from torch.fx.experimental import _config as symbolic
 from regard.checkpoint import read_tensors, write_tensors
 from regard.interface import BOS, EOS, PAD, Batch, Generates, Learns
 from regard.layers.attention import KERNELS, SCORES, watch
-from regard.models import MODELS, rnnsearch, seq2seq, transformer
+from regard.layers.cells import CELLS
+from regard.models import MODELS, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.language_model import LanguageModel
 from regard.train.loop import load_weights, weights
 
 SOURCE_VOCAB, TARGET_VOCAB = 11, 13
@@ -58,13 +60,31 @@ def table() -> dict[str, Case]:
         cases[f"transformer {norm} {normalisation} {positions} {tied}"] = ("transformer", config, APART)
     for tie in (True, False):
         cases[f"transformer joint tie={tie}"] = ("transformer", transformer.Config(**stack, tie=tie), JOINT)
+    for direct in (True, False):
+        config = neural_lm.Config(order=3, embedding=5, hidden=7, direct=direct, dropout=0.0)
+        cases[f"neural_lm direct={direct}"] = ("neural_lm", config, JOINT)
+    apart: dict[str, Any] = {"embedding": 5, "hidden": 17, "tie": False, "dropout": 0.0}
+    for cell in CELLS:
+        cases[f"rnn_lm {cell}"] = ("rnn_lm", rnn_lm.Config(**apart, cell=cell, layers=2), JOINT)
+    for head in ("softmax", "adaptive", "features"):
+        cases[f"rnn_lm {head}"] = ("rnn_lm", rnn_lm.Config(**apart, head=head, reach=3, rows=19), JOINT)
+    tied: dict[str, Any] = {"embedding": 7, "hidden": 7, "dropout": 0.0}
+    cases["rnn_lm tied"] = ("rnn_lm", rnn_lm.Config(**tied), JOINT)
+    cases["rnn_lm tied features"] = ("rnn_lm", rnn_lm.Config(**tied, head="features", reach=1, rows=5), JOINT)
+    stack = {"dim": 12, "heads": 3, "feed_forward": 17, "layers": 2, "context": 19, "dropout": 0.0}
+    options = product(("pre", "post"), ("learned", "sinusoidal", "rotary"))
+    for number, (norm, positions) in enumerate(options):
+        config = gpt.Config(**stack, norm=norm, positions=positions, tie=number % 2 == 0)
+        cases[f"gpt {norm} {positions}"] = ("gpt", config, JOINT)
     return cases
 
 
 CASES = table()
-ATTENDING = [name for name in CASES if not name.startswith("seq2seq")]
+TRANSLATING = [name for name, (model, _, _) in CASES.items() if MODELS[model].task == "translation"]
+ATTENDING = [name for name in TRANSLATING if not name.startswith("seq2seq")]
 ELSEWHERE = [name for number, name in enumerate(CASES) if number % 3 == 0]  # running on meta is slow
 every = pytest.mark.parametrize("name", CASES)
+translating = pytest.mark.parametrize("name", TRANSLATING)
 attending = pytest.mark.parametrize("name", ATTENDING)
 
 
@@ -74,16 +94,16 @@ def without_gradients() -> Iterator[None]:
         yield
 
 
-def build(name: str, *, seed: int = 1) -> EncoderDecoder:
+def build(name: str, *, seed: int = 1) -> Any:
     model, config, vocabulary = CASES[name]
     torch.manual_seed(seed)
     built = MODELS[model].build(config, vocabulary)
-    assert isinstance(built, EncoderDecoder)
+    assert isinstance(built, EncoderDecoder if name in TRANSLATING else LanguageModel)
     return built
 
 
 @torch.no_grad()
-def lively(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> EncoderDecoder:
+def lively(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> Any:
     """In evaluation mode, no parameter at a value such as 0 or 1 that could hide what it does."""
     model = build(name, seed=seed).to(dtype)
     for tensor in weights(model).values():
@@ -95,7 +115,7 @@ def lively(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> E
 
 
 def batch_of(name: str, *, seed: int = 2) -> Batch:
-    """(3, 7) source and (3, 6) target tokens, of different lengths."""
+    """(3, 7) source and (3, 6) target tokens, of different lengths; a language model's source is (3, 0)."""
     vocabulary = CASES[name][2]
     random = torch.Generator().manual_seed(seed)
     source = torch.randint(4, vocabulary.source, (3, 7), generator=random)
@@ -106,7 +126,12 @@ def batch_of(name: str, *, seed: int = 2) -> Batch:
         source[row, SOURCE_LENGTHS[row] :] = PAD
         target[row, TARGET_LENGTHS[row] :] = EOS
         target[row, TARGET_LENGTHS[row] + 1 :] = PAD
-    return Batch(source, target)
+    return Batch(source, target) if name in TRANSLATING else Batch.of_text(target)
+
+
+def begun(batch: Batch) -> Batch:
+    """With nothing written yet."""
+    return Batch(batch.source, target_of(batch)[:, :1])
 
 
 def target_of(batch: Batch) -> Tensor:
@@ -182,7 +207,7 @@ def test_a_step_downhill_lowers_the_loss(name: str) -> None:
 def test_stepwise_equals_teacher_forced(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     forced = model.logits(batch)  # (batch, target, vocab)
-    state = model.start(batch)
+    state = model.start(begun(batch))
     for step in range(5):
         logits, state = model.step(target_of(batch)[:, step], state)
         assert close(logits, forced[:, step])
@@ -203,7 +228,7 @@ def test_no_logit_knows_the_future(name: str) -> None:
         assert ((after[:, place:] - before[:, place:]).abs().amax((1, 2)) > 1e-9).all()
 
 
-@every
+@translating
 def test_the_source_is_read(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     source = batch.source.clone()
@@ -236,7 +261,7 @@ def test_batch_mates_and_padding_change_nothing(name: str) -> None:
         assert close(model.logits(padded(batch, **more))[:, :5], together)
     assert close(model.logits(padded(batch, source=1, target=1, rows=2))[:3, :5], together)
     for more in ({"source": 3, "target": 2, "rows": 0}, {"source": 0, "target": 0, "rows": 2}):
-        logits, _ = model.step(torch.full((3 + more["rows"],), BOS), model.start(padded(batch, **more)))
+        logits, _ = model.step(torch.full((3 + more["rows"],), BOS), model.start(begun(padded(batch, **more))))
         assert close(logits[:3], together[:, 0])
 
 
@@ -268,7 +293,7 @@ def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) 
         logits, state = model.step(torch.tensor(tokens), state)
         assert close(logits, expected())
 
-    state = model.start(batch).widen(WIDTH, torch.arange(3))
+    state = model.start(begun(batch)).widen(WIDTH, torch.arange(3))
     stepped([BOS] * 6)
     stepped([4, 5, 6, 7, 8, 9])
     parents = [1, 0, 2, 2, 5, 4]  # swapped, copied, swapped
@@ -285,7 +310,7 @@ def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) 
 @every
 def test_picking_leaves_the_first_state_as_it_was(name: str) -> None:
     model, batch = lively(name), batch_of(name)
-    _, state = model.step(torch.full((3,), BOS), model.start(batch))
+    _, state = model.step(torch.full((3,), BOS), model.start(begun(batch)))
     copy = state.pick(torch.arange(3))
     model.step(torch.tensor([4, 5, 6]), copy)
     logits, _ = model.step(target_of(batch)[:, 1], state)
@@ -296,7 +321,7 @@ def test_picking_leaves_the_first_state_as_it_was(name: str) -> None:
 
 
 def test_who_attends() -> None:
-    assert [name for name in CASES if build(name).decoder.looks_back()] == ATTENDING
+    assert [name for name in TRANSLATING if build(name).decoder.looks_back()] == ATTENDING
 
 
 @attending
@@ -304,10 +329,10 @@ def test_watching_changes_no_bit(name: str) -> None:
     for dtype in (torch.float64, torch.float32):
         model, batch = lively(name, dtype=dtype), batch_of(name)
         plain = model.logits(batch)
-        stepped, _ = model.step(torch.full((3,), BOS), model.start(batch))
+        stepped, _ = model.step(torch.full((3,), BOS), model.start(begun(batch)))
         with watch(model) as seen:
             assert torch.equal(model.logits(batch), plain)
-            assert torch.equal(model.step(torch.full((3,), BOS), model.start(batch))[0], stepped)
+            assert torch.equal(model.step(torch.full((3,), BOS), model.start(begun(batch)))[0], stepped)
         assert all(seen[path] for path in seen.paths())
 
 
@@ -329,7 +354,7 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
     padding = ~batch.source_mask[:, None, None, None].expand_as(seen)
     assert (seen[padding] == 0).all()
     with watch(model) as stepping:
-        model.step(torch.full((3,), BOS), model.start(batch))
+        model.step(torch.full((3,), BOS), model.start(begun(batch)))
     first = stepping[stepping.names[model.decoder.looks_back()[0]]][0]
     assert close(first[:, :, 0], seen[:, 0, :, 0])
 
@@ -354,7 +379,7 @@ def test_everything_follows_its_module_to_another_device(name: str) -> None:
     with all_nonzero():
         loss = model.loss(batch)
     assert loss.objective.is_meta
-    state = model.start(batch).widen(WIDTH, torch.arange(3, device="meta"))
+    state = model.start(begun(batch)).widen(WIDTH, torch.arange(3, device="meta"))
     tokens = torch.full((3 * WIDTH,), BOS, device="meta")
     for _ in range(2):
         logits, state = model.step(tokens, state)

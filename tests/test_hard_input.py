@@ -407,7 +407,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "output in no folder": (["{run}", "{tmp}/torn.gz", "-o", "{tmp}/nowhere/out"], ["nowhere/out"]),
     "output below a file": (["{run}", "{tmp}/torn.gz", "-o", "{tmp}/text/out"], ["text/out"]),
     "output where nobody may write": (["{run}", "{tmp}/torn.gz", "-o", "/proc/out"], ["/proc/out"]),
-    "a folder as input": (["{run}", "{tmp}/empty"], ["is a folder"]),
+    "a folder as input": (["{run}", "{tmp}/empty"], ["is not a run"]),
     "no input": (["{run}", "{tmp}/nowhere"], ["nowhere does not exist"]),
     "UTF-16": (["{run}", "{tmp}/utf-16"], ["UTF-16", "iconv"]),
     "a torn gzip file": (["{run}", "{tmp}/torn.gz"], ["damaged gzip"]),

@@ -10,10 +10,12 @@ import pytest
 from regard.data.sources import pairs
 from regard.interface import UserError
 from regard.models import MODELS
-from regard.new import MEDIUM, Survey, choose_size, choose_tokens, data_of, new
+from regard.new import MEDIUM, Survey, choose_language, choose_size, choose_tokens, data_of, new, new_language
 from regard.recipe import Recipe, read_recipe
 from regard.train.session import Session
 
+TRANSLATORS = [name for name, design in MODELS.items() if design.task == "translation"]
+LANGUAGE_MODELS = [name for name, design in MODELS.items() if design.task == "language"]
 LINES = [f"number {n} and {n % 7}" for n in range(499)]
 
 
@@ -69,7 +71,7 @@ def test_a_recipe_elsewhere_finds_the_files(text, tmp_path):
     assert sum(1 for _ in recipe.data.lines("train", elsewhere)) > 400
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", TRANSLATORS)
 def test_the_recipe_trains_as_it_stands(text, tmp_path, model):
     recipe, reasons = made("parallel", tmp_path, model)
     (tmp_path / "my.toml").write_text(recipe.to_toml(reasons=reasons))
@@ -77,7 +79,7 @@ def test_the_recipe_trains_as_it_stands(text, tmp_path, model):
     assert [progress.step for progress in Session(again, tmp_path / "run").steps()] == [1]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", TRANSLATORS)
 def test_more_text_never_means_a_smaller_model_or_more_dropout(model):
     surveys = [Survey(count, 11.0, 37) for count in (10, 1_000, MEDIUM // 7, MEDIUM, 10 * MEDIUM, 100 * MEDIUM)]
     vocabularies = [choose_tokens(seen)[0].size for seen in surveys]
@@ -119,3 +121,50 @@ def test_empty_files_are_a_sentence(text, tmp_path):
 def test_an_unknown_model_is_a_sentence(text, tmp_path):
     with pytest.raises(UserError, match="did you mean 'transformer'"):
         made("parallel", tmp_path, "transfomer")
+
+
+@pytest.mark.parametrize("kind", [None, "words", "characters", "bpe"])
+@pytest.mark.parametrize("unit", [None, "line", "paragraph", "file"])
+def test_a_language_recipe_reads_as_written(text, tmp_path, kind, unit):
+    recipe, reasons = new_language("text/train.en", valid=None, folder=tmp_path, kind=kind, unit=unit)
+    (tmp_path / "lm.toml").write_text(recipe.to_toml(reasons=reasons))
+    assert read_recipe(tmp_path / "lm.toml")[0] == recipe
+    assert reasons.keys() <= recipe.flat().keys()
+    assert ("tokens.kind" in reasons, "data.unit" in reasons) == (kind is None, unit is None)
+
+
+@pytest.mark.parametrize("model", LANGUAGE_MODELS)
+def test_a_language_recipe_trains_as_it_stands(text, tmp_path, model):
+    recipe, reasons = new_language("text/train.en", valid="text/train.de", folder=tmp_path, model=model)
+    (tmp_path / "lm.toml").write_text(recipe.to_toml(reasons=reasons))
+    again, _ = read_recipe(tmp_path / "lm.toml", ["train.steps=1"])
+    assert [progress.step for progress in Session(again, tmp_path / "run").steps()] == [1]
+
+
+def test_lines_that_end_like_sentences_are_texts_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("said.txt").write_text("One thing.\n\nAnother thing!\nA third\n")
+    Path("verse.txt").write_text("One thing and\nanother thing,\n\na third.\n")
+    units = [new_language(f, valid=None, folder=tmp_path)[0].data.unit for f in ("said.txt", "verse.txt")]
+    assert units == ["line", "file"]
+
+
+@pytest.mark.parametrize("model", LANGUAGE_MODELS)
+def test_more_text_never_means_a_smaller_language_model(model):
+    chosen = [choose_language(amount, 1000, model) for amount in (1_000, 100_000, 3_000_000, 100_000_000)]
+    first = next(iter(vars(chosen[0][0])))
+    widths = [config.__dict__[first] for config, _, _ in chosen]
+    assert widths == sorted(widths) and (widths[0] < widths[-1] or model == "neural_lm")
+    epochs = [train.epochs for _, train, _ in chosen]
+    assert epochs == sorted(epochs, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "model", "says"),
+    [("none.txt", "gpt", "'none.txt' was not found"), ("blank.txt", "gpt", "is empty"), ("blank.txt", "gtp", "'gpt'")],
+)
+def test_what_a_language_recipe_cannot_be_made_of(tmp_path, monkeypatch, file, model, says):
+    monkeypatch.chdir(tmp_path)
+    Path("blank.txt").write_text("\n \n")
+    with pytest.raises(UserError, match=says):
+        new_language(file, valid=None, folder=tmp_path, model=model)

@@ -1,4 +1,4 @@
-"""Positions: the formula, the rotation it hides, and where a learned table ends."""
+"""Positions: the formula, the rotation it hides, where a learned table ends, and turning instead of adding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.interface import UserError
-from regard.layers.positions import POSITIONS, Learned, Sinusoidal, position
+from regard.layers.positions import POSITIONS, Learned, Rotation, Sinusoidal, position
 
 ROWS, TIME, DIM, LONGEST = 2, 5, 14, 11
 
@@ -92,8 +92,69 @@ def test_an_unknown_kind_names_the_known_ones() -> None:
         position("rotary", dim=DIM, longest=LONGEST)
 
 
+# rotary
+
+
+def turned(x: Tensor, positions: Tensor) -> Tensor:
+    return Rotation(dim=x.shape[-1]).at(positions, x)(x)
+
+
+def test_turning_is_the_rotation_by_pairs_of_the_paper() -> None:
+    x, positions = torch.randn(1, 3, TIME, DIM, dtype=torch.float64), torch.tensor([0, 1, 2, 97, 5003])
+    out = turned(x, positions)
+    for time, i in enumerate(positions.tolist()):
+        for j in range(0, DIM, 2):
+            angle = i / 10000 ** (j / DIM)
+            turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]).double()
+            expected = x[0, :, time, j : j + 2] @ turn.T
+            assert torch.allclose(out[0, :, time, j : j + 2], expected, atol=1e-6)
+    assert torch.equal(out[:, :, 0], x[:, :, 0])  # at 0 nothing turns
+
+
+def test_the_product_of_turned_vectors_depends_on_their_distance_alone() -> None:
+    query, key = torch.randn(2, 1, 1, 1, DIM, dtype=torch.float64)
+    places = torch.arange(23)
+    products = turned(query.expand(-1, -1, 23, -1), places) @ turned(key.expand(-1, -1, 23, -1), places).mT
+    for distance in range(-22, 23):
+        along = products[0, 0].diagonal(distance)
+        assert torch.allclose(along, along[:1].expand_as(along), atol=1e-10)
+    first = products[0, 0, 0]
+    assert len(first.round(decimals=6).unique()) == 23  # and distances do differ
+    assert torch.allclose(products[0, 0, 0, 0], (query * key).sum())
+
+
+def test_turning_keeps_norms_and_rows_may_stand_at_different_places() -> None:
+    x = torch.randn(ROWS, 3, TIME, DIM, dtype=torch.float64)
+    starts = torch.tensor([[3], [1009]])
+    together = turned(x, starts + torch.arange(TIME))  # (rows, time)
+    assert torch.allclose(together.norm(dim=-1), x.norm(dim=-1))
+    for row, start in enumerate((3, 1009)):
+        assert torch.equal(together[row : row + 1], turned(x[row : row + 1], torch.arange(start, start + TIME)))
+    assert not torch.allclose(together[1:], turned(x[1:], torch.arange(3, 3 + TIME)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_turning_follows_the_dtype_and_counts_exactly_in_any(dtype: torch.dtype) -> None:
+    x, positions = torch.randn(1, 2, 3, DIM, dtype=torch.float64), torch.tensor([2999, 3000, 3001])
+    out = turned(x.to(dtype), positions)
+    assert out.dtype == dtype
+    assert torch.allclose(out.double(), turned(x, positions), atol=0.05 if dtype == torch.bfloat16 else 1e-2)
+
+
+def test_a_head_of_odd_width_cannot_be_turned() -> None:
+    with pytest.raises(UserError, match="head of width 7 .* dim / heads is even"):
+        Rotation(dim=7)
+
+
+def test_gradients_pass_through_a_turn() -> None:
+    x = torch.randn(ROWS, 1, 3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: turned(x, torch.tensor([0, 5, 97])), [x])
+
+
 @pytest.mark.parametrize("name", POSITIONS)
 def test_shapes_on_the_meta_device(name: str) -> None:
     with torch.device("meta"):
+        heads = turned(torch.empty(ROWS, 3, TIME, DIM), torch.arange(TIME))
         out = position(name, dim=DIM, longest=LONGEST)(torch.empty(ROWS, TIME, DIM), torch.arange(TIME))
     assert out.is_meta and out.shape == (ROWS, TIME, DIM)
+    assert heads.is_meta and heads.shape == (ROWS, 3, TIME, DIM)

@@ -227,8 +227,8 @@ def test_what_an_attempt_that_never_began_left_is_not_used(tmp_path):
         (tmp_path / f"train.{side}").write_text("new words\nand more\n")
     session = Session(recipe, tmp_path / "run")
     assert session.tokenizers.source.kind == "words"
-    assert len(session.train_pairs) == 2
-    assert len(session.valid_pairs) == 11
+    assert [len(side) for side in session.encoded["train"]] == [2, 2]
+    assert [len(side) for side in session.encoded["valid"]] == [11, 11]
 
 
 def test_batches_are_a_function_of_seed_epoch_and_index(tmp_path):
@@ -284,6 +284,7 @@ class Listed:
     """The same batches in every epoch."""
 
     batches: list[Batch]
+    carries: int = 0
 
     def count(self, epoch: int) -> int:
         return len(self.batches)

@@ -46,6 +46,7 @@ def stack(
     attention_dropout: float = 0.0,
     normalisation: str = "layer",
     activation: str = "relu",
+    rotary: bool = False,
 ) -> Stack:
     made = Stack(
         dim=DIM,
@@ -59,6 +60,7 @@ def stack(
         activation=activation,
         cross=cross,
         memory_dim=MEMORY if cross else None,
+        rotary=rotary,
     ).double()
     with torch.no_grad():  # zeros and ones would hide a forgotten bias or gain
         for parameter in made.parameters():
@@ -220,6 +222,40 @@ def test_without_positions_the_stack_is_permutation_equivariant() -> None:
     assert torch.allclose(model(x)[0][:, order], model(x[:, order])[0], atol=1e-12)
 
 
+# rotary positions
+
+
+def test_rotary_positions_tell_a_stack_distances_and_nothing_else() -> None:
+    model, x, order = stack(rotary=True), random(BATCH, TIME, DIM), torch.tensor([3, 0, 6, 4, 2, 5, 1])
+    assert not torch.allclose(model(x)[0][:, order], model(x[:, order])[0])  # it sees the order
+    ahead = torch.cat((random(BATCH, 3, DIM), x), 1)
+    hidden = torch.ones(1, TIME + 3, TIME + 3, dtype=torch.bool).tril()
+    hidden[:, :, :3] = False  # nobody looks at what stands ahead, which only moves the rest on by 3
+    assert torch.allclose(model(ahead, mask=hidden)[0][:, 3:], model(x, mask=causal(TIME))[0], atol=1e-12)
+
+
+def test_rotary_positions_turn_the_weights_of_self_attention_alone() -> None:
+    plain, rotary = stack(cross=True), stack(cross=True, rotary=True)
+    rotary.load_state_dict(plain.state_dict())  # they hold nothing of their own
+    states = random(BATCH, SOURCE, MEMORY)
+    x = random(BATCH, 1, DIM).expand(-1, TIME, -1)  # the same everywhere: only positions could tell apart
+    seen = {}
+    for name, model in (("plain", plain), ("rotary", rotary)):
+        with watch(model) as watched:
+            model(x, mask=causal(TIME), memories=model.memories(states, None))
+        seen[name] = watched
+    itself, across = "blocks.0.self_attention.attention", "blocks.0.cross_attention.attention"
+    even = causal(TIME)[0].double() / torch.arange(1, TIME + 1)[:, None]
+    assert torch.allclose(seen["plain"][itself][0], even.expand(BATCH, HEADS, -1, -1))
+    assert not torch.allclose(seen["rotary"][itself][0], even.expand(BATCH, HEADS, -1, -1), atol=1e-3)
+    assert torch.allclose(seen["plain"][across][0], seen["rotary"][across][0])  # values, and so x, are not turned
+
+
+def test_rotary_positions_need_heads_of_even_width() -> None:
+    with pytest.raises(UserError, match="head of width 3"):
+        Stack(dim=6, heads=2, hidden=HIDDEN, layers=1, dropout=0.0, norm="pre", cross=False, rotary=True)
+
+
 # parts
 
 
@@ -273,8 +309,9 @@ def test_either_dropout_acts_in_training_only(dropout: tuple[float, float]) -> N
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_watching_a_stack_in_training_changes_no_bit(place: Place) -> None:
-    model = stack(norm=place, cross=True, dropout=0.3, attention_dropout=0.3).float().train()
+@pytest.mark.parametrize("rotary", [False, True])
+def test_watching_a_stack_in_training_changes_no_bit(place: Place, rotary: bool) -> None:
+    model = stack(norm=place, cross=True, dropout=0.3, attention_dropout=0.3, rotary=rotary).float().train()
     x, states = torch.randn(BATCH, TIME, DIM), torch.randn(BATCH, SOURCE, MEMORY)
 
     def run() -> Tensor:
@@ -307,9 +344,13 @@ def test_cross_attention_without_memories_is_refused() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("normalisation", NORMS)
+@pytest.mark.parametrize("rotary", [False, True])
 @torch.no_grad()
-def test_stepping_equals_one_causal_pass_for_rows_of_different_lengths(place: Place, normalisation: str) -> None:
-    model, prompts, steps = stack(norm=place, cross=True, normalisation=normalisation), (2, 3, 5), 17
+def test_stepping_equals_one_causal_pass_for_rows_of_different_lengths(
+    place: Place, normalisation: str, rotary: bool
+) -> None:
+    model = stack(norm=place, cross=True, normalisation=normalisation, rotary=rotary)
+    prompts, steps = (2, 3, 5), 17
     assert max(prompts) + steps > FIRST_CAPACITY  # so that the cache has to grow
     x, states = random(3, max(prompts) + steps, DIM), random(3, SOURCE, MEMORY)
     memories = model.memories(states, real_tokens(SOURCE, 2, 4))
@@ -327,9 +368,10 @@ def test_stepping_equals_one_causal_pass_for_rows_of_different_lengths(place: Pl
     assert caches[0].longest == 5 + steps
 
 
+@pytest.mark.parametrize("rotary", [False, True])
 @torch.no_grad()
-def test_a_prompt_may_come_in_pieces_and_bring_its_own_mask() -> None:
-    model, x = stack(), random(3, TIME, DIM)
+def test_a_prompt_may_come_in_pieces_and_bring_its_own_mask(rotary: bool) -> None:
+    model, x = stack(rotary=rotary), random(3, TIME, DIM)
     whole, _ = model(x, mask=causal(TIME))
     real = real_tokens(2, 3, 1)
     _, caches = model(x[:, :3], mask=causal(3) & real[:, None], real=real, caches=model.caches(3))
@@ -428,9 +470,10 @@ def test_the_mask_of_a_cache_is_what_is_written() -> None:
     assert torch.equal(over_cache(cache, causal(1)), cache.append(one, one).mask)
 
 
-def test_shapes_on_the_meta_device() -> None:
+@pytest.mark.parametrize("rotary", [False, True])
+def test_shapes_on_the_meta_device(rotary: bool) -> None:
     with torch.device("meta"):
-        model = stack(cross=True)
+        model = stack(cross=True, rotary=rotary)
         memories = model.memories(random(BATCH, SOURCE, MEMORY), real_tokens(SOURCE, 2))
         out, caches = model(random(2 * BATCH, TIME, DIM), memories=memories, caches=model.caches(2 * BATCH))
         step, caches = model(random(2 * BATCH, 1, DIM), memories=memories, caches=caches)

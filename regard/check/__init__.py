@@ -44,6 +44,10 @@ UNKNOWN = {
 
 def check(recipe: Recipe, *, write: Path | None = None) -> Checked:
     """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it."""
+    if recipe.task != "translation":
+        raise UserError(
+            f"check looks over pairs of sentences, and {recipe.task} has none: train it and see how its text is read."
+        )
     if write is not None:
         refuse_to_overwrite(write)
     reports, problems = Reports(), dict[str, None]()  # of lines that cannot be read, and of more than a line

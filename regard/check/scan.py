@@ -29,14 +29,14 @@ from regard.check.faults import BIT
 from regard.data.sources import Line, Split
 from regard.data.text import NOT_UTF8
 from regard.data.tokens import RULES, SPLIT_WITH_SPACE, normal
-from regard.recipe import Tokens
+from regard.recipe import PlainTokens, Tokens
 
 CHUNK = 1 << 18  # characters of text that are looked at together
 NAMED = 5  # line numbers that a finding names
 WORDS_OR_SIGNS = re.compile(r"\w+|[^\w\s]")
 
 
-def too_long(tokens: Tokens) -> Callable[[str], bool]:
+def too_long(tokens: Tokens | PlainTokens) -> Callable[[str], bool]:
     """Whether training will find too many tokens in a line, as far as it can be known before there is a vocabulary.
 
     Exact for characters, and for words but for spacing so rare that it is left out. Sub-words never span two words, so
@@ -178,7 +178,9 @@ def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:
 class Scan:
     """A split after one pass over it."""
 
-    def __init__(self, lines: Iterable[Line], tokens: Tokens, reports: Reports, known: Array | None = None) -> None:
+    def __init__(
+        self, lines: Iterable[Line], tokens: Tokens | PlainTokens, reports: Reports, known: Array | None = None
+    ) -> None:
         """`known`: the characters (side, code point) that are not new."""
         self.words, self.characters = [0, 0], [0, 0]
         self.seen = np.zeros((2, CODE_POINTS), np.bool_)  # (side, code point)
@@ -229,9 +231,10 @@ def columns_of(numbers: Sequence[int], sides: Sequence[Seen], bad: set[int]) -> 
     )
 
 
-def known_characters(train: Array, tokens: Tokens) -> Array:
+def known_characters(train: Array, tokens: Tokens | PlainTokens) -> Array:
     """What a vocabulary learnt from `train` (side, code point) can know, and what has a fault of its own."""
-    known = train | train[::-1] if tokens.joint else train.copy()
+    joint = isinstance(tokens, Tokens) and tokens.joint
+    known = train | train[::-1] if joint else train.copy()
     kinds = classes()
     known |= np.isin(kinds, (NUL, BROKEN, CONTROL))
     if tokens.kind == "words":

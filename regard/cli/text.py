@@ -14,9 +14,14 @@ from regard.cli.shell import Json, RecipeFile, Settings, app, err, out, print_pl
 
 @app.command()
 def new(
-    task: Annotated[Literal["translation"], typer.Argument(help="What the recipe is for.")],
-    source: Annotated[str, typer.Option(help="Training text, source language; with --file, its field.")],
-    target: Annotated[str, typer.Option(help="Training text, target language; with --file, its field.")],
+    task: Annotated[Literal["translation", "language"], typer.Argument(help="What the recipe is for.")],
+    text: Annotated[str | None, typer.Argument(help="For language: the training text.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="For translation: training text, source language; with --file, its field.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="For translation: training text, target language; with --file, its field.")
+    ] = None,
     valid: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="SOURCE TARGET", help="Validation files; otherwise some training pairs are kept apart."),
@@ -24,30 +29,56 @@ def new(
     file: Annotated[
         str | None, typer.Option(help="One .jsonl or .tsv file instead of two; fields are keys, columns or numbers.")
     ] = None,
-    valid_file: Annotated[str | None, typer.Option(help="A validation file beside --file.")] = None,
-    model: Annotated[str, typer.Option(help="Which model; `regard models` lists them.")] = "transformer",
-    output: Annotated[Path, typer.Option("-o", "--out", help="The recipe to write.")] = Path("translation.toml"),
+    valid_file: Annotated[
+        str | None, typer.Option(help="A validation file beside --file, or beside the text of a language model.")
+    ] = None,
+    kind: Annotated[
+        Literal["words", "characters", "bpe"] | None,
+        typer.Option("--tokens", help="For language: what the text is cut into.", show_default=False),
+    ] = None,
+    unit: Annotated[
+        Literal["line", "paragraph", "file"] | None,
+        typer.Option(help="For language: what is a text of its own.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Which model; `regard models` lists them. By default transformer, or rnn_lm for language."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The recipe to write; by default the task's name and .toml.")
+    ] = None,
 ) -> None:
     """Write a complete recipe for your own files, with values chosen from their size and this machine."""
     from regard.checkpoint import write_atomically
     from regard.interface import UserError
-    from regard.new import data_of
+    from regard.new import data_of, new_language
     from regard.new import new as new_recipe
 
+    output = output or Path(f"{task}.toml")
     if output.exists():
         raise UserError(f"{output} exists already: choose another name with -o, or remove it.")
     folder = output.absolute().parent.resolve()
     with err.status("Reading the data …"):
-        data_name, data = data_of(
-            file=file, source=source, target=target, valid=valid, valid_file=valid_file, folder=folder
-        )
-        recipe, reasons = new_recipe(data_name, data, folder=folder, model=model)
-        text = recipe.to_toml(reasons=reasons)
-    write_atomically(output, text)
+        if task == "language":
+            if text is None or source or target or valid or file:
+                raise UserError("For language give one text, as in: regard new language corpus.txt -o lm.toml.")
+            recipe, reasons = new_language(
+                text, valid=valid_file, folder=folder, model=model or "rnn_lm", kind=kind, unit=unit
+            )
+        else:
+            if source is None or target is None or text or kind or unit:
+                raise UserError("For translation give --source and --target, two files or with --file two fields.")
+            data_name, data = data_of(
+                file=file, source=source, target=target, valid=valid, valid_file=valid_file, folder=folder
+            )
+            recipe, reasons = new_recipe(data_name, data, folder=folder, model=model or "transformer")
+        written = recipe.to_toml(reasons=reasons)
+    write_atomically(output, written)
     values = recipe.flat()
     for key, reason in reasons.items():
         out.print(f"{key} = {values[key]}: {reason}", markup=False)
-    out.print(f"\nWrote {output}. Next: regard check {output}, then regard train {output}", markup=False)
+    checking = f"regard check {output}, then " if task == "translation" else ""
+    out.print(f"\nWrote {output}. Next: {checking}regard train {output}", markup=False)
 
 
 @app.command()

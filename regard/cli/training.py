@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
@@ -17,8 +18,10 @@ from regard.cli.shell import Device, RecipeFile, Settings, Threads, app, err, ou
 
 if TYPE_CHECKING:
     from regard.interface import Progress
+    from regard.recipe import Recipe
     from regard.train.session import Session
 
+LINE_END = "\n"
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
 
@@ -38,24 +41,61 @@ def train(
     folder = output or Path("runs") / recipe.stem
     with opened(read, folder, threads=threads, device=device) as session:
         if follow(session):
-            out.print(f"The best model is in {folder}; try: regard predict {folder}")
+            more = ' --prompt "…"' if read.task == "language" else ""
+            out.print(f"The best model is in {folder}; try: regard predict {folder}{more}", markup=False)
 
 
 @app.command()
 def demo(
-    task: Annotated[Literal["translation"], typer.Argument(help="What to show.")] = "translation",
-    model: Annotated[str, typer.Option(help="rnnsearch, seq2seq or transformer.")] = "rnnsearch",
+    task: Annotated[Literal["translation", "language"], typer.Argument(help="What to show.")] = "translation",
+    model: Annotated[
+        str | None,
+        typer.Option(help="rnnsearch (the default), seq2seq or transformer; for language rnn_lm (the default) or gpt."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--out", help="The run folder.")] = None,
     threads: Threads = 0,
 ) -> None:
-    """Train a translator on the built-in corpus, measure it on unseen sentences, show what it looks at."""
+    """Train on the built-in corpus and measure on sentences never seen: a translator, and what it looks at; or a
+    language model of characters, and what it writes."""
+    from regard.demo import DEFAULTS, demo_recipe
+
+    chosen = model or DEFAULTS[task]
+    recipe = demo_recipe(task, chosen)
+    folder = output or Path("runs") / ("demo" if chosen == DEFAULTS["translation"] else f"demo-{chosen}")
+    if task == "language":
+        demo_language(recipe, folder, threads)
+    else:
+        demo_translation(recipe, folder, threads)
+
+
+def demo_language(recipe: Recipe, folder: Path, threads: int) -> None:
+    from regard import load
+    from regard.demo import measure_language
+    from regard.predict import Decoding
+
+    out.print("Built-in corpus: English sentences from a small grammar, character by character.")
+    with opened(recipe, folder, threads=threads, device="cpu") as session:
+        if not follow(session):
+            return
+    run = load(folder)
+    found = measure_language(run)
+    out.print(f"\n{found.ends} unseen sentences, {found.characters:,} characters:")
+    out.print(f"  {found.bits_per_character:.3f} bits a character; perplexity {found.per_word:.2f} a word")
+    out.print("\nIt writes:")
+    for written in run.predict([""] * 5, Decoding(sample=True, temperature=0.7)):
+        out.print(f"  {written.text}", markup=False)
+    out.print("\nNext:")
+    out.print(f'  regard predict {folder} --prompt "The small cat" --temperature 0.7')
+    out.print(f"  regard score {folder} --each sentences.txt")
+    out.print("  regard new language your.txt -o lm.toml")
+
+
+def demo_translation(recipe: Recipe, folder: Path, threads: int) -> None:
     from regard import load
     from regard.data.world import SHOWN
-    from regard.demo import demo_recipe, measure
+    from regard.demo import measure
     from regard.render import heat_map
 
-    recipe = demo_recipe(model)
-    folder = output or Path("runs") / ("demo" if model == "rnnsearch" else f"demo-{model}")
     out.print("Built-in corpus: English to French from a small grammar, its shorter half.")
     with opened(recipe, folder, threads=threads, device="cpu") as session:
         if not follow(session):
@@ -133,24 +173,29 @@ def leave_at_once(number: int, sentence: str) -> NoReturn:
 def show_plan(session: Session) -> None:
     """What is about to be trained on what, so that a mistake is seen before it costs time."""
     plan = session.batches.stats()
-    pairs = f"{len(session.train_pairs):,} pairs"
+    amount = session.corpus.amount(session.encoded["train"])
     if left_out := session.left_out["train"]:
-        pairs += f" ({left_out:,} left out: one side empty, or longer than {session.recipe.tokens.longest} tokens)"
-    out.print(
-        f"{session.recipe.model_name}, {session.parameters / 1e6:.2f} M parameters, on {pairs}; "
-        f"{plan.batches} batches an epoch, {plan.real:.0%} real tokens; {session.training.config.precision}.",
-        markup=False,
-    )
+        empty = "one side empty" if len(session.corpus.sides) > 1 else "empty"
+        amount += f" ({left_out:,} left out: {empty}, or longer than {session.recipe.tokens.longest} tokens)"
+    name = session.recipe.model_name
+    if session.parameters:
+        out.print(
+            f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; {plan.batches} batches an epoch, "
+            f"{plan.real:.0%} real tokens; {session.training.config.precision}.",
+            markup=False,
+        )
+    else:
+        out.print(f"{name}, which counts, on {amount}.", markup=False)
     if session.resumed and session.training.step:
         out.print(f"Going on in {session.folder.path} from step {session.training.step}.", markup=False)
         return
     if session.teacher:
         out.print(f"Beginning with the weights and the vocabulary of {session.teacher.path}.", markup=False)
-    out.print("The first training lines, in tokens, and put together again where that differs:")
+    out.print("The first training text, in tokens, and put together again where that differs:")
     for text, tokens, again in session.examples(3):
-        out.print(f"    {shortened(' | '.join(tokens), 200)}", style="dim", markup=False)
+        out.print(f"    {shortened(' | '.join(tokens).replace(LINE_END, '⏎'), 200)}", style="dim", markup=False)
         if again != text:
-            out.print(f"      → {shortened(again, 200)}", style="dim", markup=False)
+            out.print(f"      → {shortened(again.replace(LINE_END, '⏎'), 200)}", style="dim", markup=False)
 
 
 def shortened(text: str, most: int) -> str:
@@ -220,7 +265,8 @@ def show_validation(progress: Progress) -> None:
         f"{progress.tokens_per_second:,.0f} tokens/s{best}"
     )
     for sample in progress.samples[:1]:
-        out.print(f"    {sample.source}\n    → {sample.output}", style="dim", markup=False)
+        shown = f"{sample.source}\n→ {sample.output}" if sample.source else sample.output
+        out.print(indent(shown, "    "), style="dim", markup=False)
     if progress.finished:
         out.print(f"Finished: {progress.finished}.")
 

@@ -1,11 +1,12 @@
-"""A trained run at work: predict, score and look."""
+"""A trained run at work: predict and look."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,23 +16,36 @@ from regard.cli.shell import Device, Json, RunFolder, Threads, app, err, out, pr
 
 if TYPE_CHECKING:
     from regard.predict import Decoding, Prediction
-    from regard.score import Scored
+    from regard.run import Run
 
 
 @app.command()
 def predict(
-    run: RunFolder,
-    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; by default standard input.")] = None,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN … [FILE]",
+            help="A run folder, or several as one; text, one sentence or prompt a line, by default standard input.",
+        ),
+    ],
+    prompt: Annotated[str | None, typer.Option(help="Go on from this text, and show it as it is written.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--out", help="By default standard output.")] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses kept per sentence; 1 is greedy.")] = 1,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of taking the likeliest.")] = False,
+    sample: Annotated[
+        bool | None,
+        typer.Option(
+            "--sample/--no-sample",
+            help="Draw, or take the likeliest; by default a language model draws.",
+            show_default=False,
+        ),
+    ] = None,
     temperature: Annotated[float, typer.Option(help="Below 1 sharpens what is drawn from.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw among the k likeliest; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw among the likeliest that hold this probability.")] = 1.0,
     n_best: Annotated[int, typer.Option(help="Outputs per line: line, rank, score and text, tab-separated.")] = 1,
     length_penalty: Annotated[float, typer.Option(help="Hypotheses compete by score / length to this power.")] = 1.0,
     min_length: Annotated[int, typer.Option(help="Fewest tokens.")] = 0,
-    max_length: Annotated[int, typer.Option(help="Most tokens; 0: twice the source and ten.")] = 0,
+    max_length: Annotated[int, typer.Option(help="Most tokens; 0: twice the source and ten; of a text, 256.")] = 0,
     no_repeat: Annotated[int, typer.Option(help="Never write the same n tokens twice; 0: no limit.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the sampling noise.")] = 0,
     replace_unknown: Annotated[
@@ -44,15 +58,23 @@ def predict(
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Translate: one line in, one line out.
+    """Translate, or go on writing: one line in, one line out; several runs write together.
 
-    A line ends at "\\n" and nowhere else. What an output holds of line ends, "\\r" and U+2028 among them, is written
-    as JSON escapes it, so that every program counts the same lines; --json gives the text itself.
+    Giving a --temperature, --top-k or --top-p means drawing. A line ends at "\\n" and nowhere else. What an output
+    holds of line ends, "\\r" and U+2028 among them, is written as JSON escapes it: so every program counts the same
+    lines; --json gives the text itself, and --prompt writes it as it is.
     """
-    from regard import load, machine
-    from regard.data.text import read_lines
-    from regard.predict import Decoding, most_read
+    from regard import machine
+    from regard.data.text import encodable, read_lines
+    from regard.interface import UserError
+    from regard.predict import Decoding, most_read, write_on
 
+    machine.use_threads(threads)
+    folders, file = runs_and_file(paths)
+    loaded = loaded_together(folders, device)
+    language = loaded.recipe.task == "language"
+    if sample is None:
+        sample = beam == 1 and (language or (temperature, top_k, top_p) != (1.0, 0, 1.0))
     how = Decoding(
         beam=beam,
         sample=sample,
@@ -67,16 +89,58 @@ def predict(
         seed=seed,
         replace_unknown=replace_unknown,
     )
-    machine.use_threads(threads)
-    loaded = load(run, device=device)
+    if prompt is not None:
+        if not language:
+            raise UserError(f"--prompt is for language models: {loaded.recipe.model_name} translates lines.")
+        if file is not None:
+            raise UserError("--prompt and a FILE exclude each other: give one of them.")
+        if output is None and not as_json and how.width == 1:
+            write_on(loaded, encodable(prompt), how, write_now)
+            write_now("\n")
+            return
     interactive = file is None and sys.stdin.isatty()
-    lines = read_lines(file or sys.stdin.buffer, errors=errors)
+    lines = read_lines(file or sys.stdin.buffer, errors=errors) if prompt is None else iter([encodable(prompt)])
     with written_to(output) as write:
         for number, prediction in predictions(loaded, lines, how, at_once=1 if interactive else 512):
             if prediction.cut:
-                most = most_read(loaded.model, how)
-                err.print(f"Line {number} is too long: only its beginning was read, at most {most} tokens.")
+                part, most = ("end", how.longest_source) if language else ("beginning", most_read(loaded.model, how))
+                err.print(f"Line {number} is too long: only its {part} was read, at most {most} tokens.")
             write(as_text(number, prediction, n_best=n_best, as_json=as_json))
+
+
+def runs_and_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
+    """All but a last one that is no folder are runs."""
+    if len(paths) > 1 and not paths[-1].is_dir():
+        return paths[:-1], paths[-1]
+    return paths, None
+
+
+def loaded_together(folders: list[Path], device: str) -> Run:
+    """A run, or several that write as one: language models by weights fitted on validation, translators alike."""
+    from regard import load
+    from regard.perplexity import fit_weights
+    from regard.run import mixture
+
+    runs = [load(folder, device=device) for folder in folders]
+    if len(runs) == 1 or runs[0].recipe.task != "language":
+        return mixture(runs)
+    weights = fit_weights(runs)
+    err.print("Weights, fitted on validation: " + spoken_weights(folders, weights), markup=False)
+    return mixture(runs, weights)
+
+
+def spoken_weights(folders: list[Path], weights: Sequence[float]) -> str:
+    return ", ".join(f"{folder} {weight:.3f}" for folder, weight in zip(folders, weights, strict=True)) + "."
+
+
+def write_now(text: str) -> None:
+    """To standard output, at once; a character that the terminal lacks is escaped."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def predictions(run: Any, lines: Iterator[str], how: Decoding, *, at_once: int) -> Iterator[tuple[int, Prediction]]:
@@ -103,94 +167,6 @@ def as_text(number: int, prediction: Prediction, *, n_best: int, as_json: bool) 
     columns = [text.replace("\t", "\\t") for text in texts]
     ranked = enumerate(zip(scores, columns, strict=True), start=1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in ranked)
-
-
-@app.command()
-def score(
-    target: Annotated[Path, typer.Option(help="The references, one a line.")],
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder, such as runs/demo.")] = None,
-    source: Annotated[Path | None, typer.Option(help="The sources, one a line.")] = None,
-    system: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(metavar="A B", help="Compare two files of outputs, without a run: BLEU and a paired bootstrap."),
-    ] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses kept per sentence; 1 is greedy.")] = 5,
-    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the number of words in the source.")] = False,
-    each: Annotated[
-        bool, typer.Option("--each", help="Instead: ln p(reference | source) of each line, <eos> included.")
-    ] = False,
-    align: Annotated[
-        Path | None, typer.Option(help="Gold alignments, as in 0-0 1-2, one line a pair: alignment error.")
-    ] = None,
-    layer: Annotated[int | None, typer.Option(help="The attending layer that --align looks at.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--out", help="Write the outputs to a file.")] = None,
-    as_json: Json = False,
-    threads: Threads = 0,
-    device: Device = "cpu",
-) -> None:
-    """How good a run's translations are: BLEU and chrF, with sacreBLEU's signatures."""
-    from regard import load, machine
-    from regard.data.text import one_line, read_lines
-    from regard.interface import UserError
-    from regard.predict import Decoding
-    from regard.score import compare, log_probabilities, read_links
-    from regard.score import score as score_run
-
-    references = list(read_lines(target))
-    if not references:
-        raise UserError(f"{target} is empty: give at least one reference.")
-    if system is not None:
-        first, second = (same_count(list(read_lines(path)), references, path) for path in system)
-        compared = compare(first, second, references)
-        if as_json:
-            print_plain(json.dumps(compared._asdict()))
-        else:
-            for path, value in zip(system, compared[:2], strict=True):
-                print_plain(f"BLEU {value:.2f}   {path}")
-            print_plain(f"p = {compared.p:.4f}   {compared.signature}")
-        return
-    if run is None or source is None:
-        raise UserError("Give a RUN and --source FILE, or two files of outputs with --system A B.")
-    machine.use_threads(threads)
-    loaded = load(run, device=device)
-    sources = same_count(list(read_lines(source)), references, source)
-    if each:
-        for value in log_probabilities(loaded, list(zip(sources, references, strict=True))):
-            print_plain(f"{value:.6f}")
-        return
-    gold = [read_links(line) for line in read_lines(align)] if align else None
-    with err.status("Translating …"):
-        scored = score_run(loaded, sources, references, how=Decoding(beam=beam), gold=gold, layer=layer)
-    if output is not None:
-        with written_to(output) as write:
-            for line in scored.outputs:
-                write(one_line(line))
-    if as_json:
-        print_plain(json.dumps({"beam": beam, "sentences": len(sources), **without_outputs(scored)}))
-        return
-    for name, found in (("BLEU", scored.bleu), ("BLEU", scored.bleu_lowercase), ("chrF", scored.chrf)):
-        print_plain(f"{name} {found.value:6.2f}   {found.signature}")
-    if gold is not None:
-        error = "does not attend" if scored.alignment_error is None else f"{scored.alignment_error:.3f}"
-        print_plain(f"alignment error {error}   (guessing the diagonal: {scored.diagonal_error:.3f})")
-    for bucket in scored.by_length if by_length else ():
-        words = f"{bucket.shortest}-{bucket.longest}" if bucket.longest else f"{bucket.shortest} or more"
-        print_plain(f"{words:>10} words   {bucket.sentences:6,} sentences   BLEU {bucket.bleu:6.2f}")
-
-
-def same_count(lines: list[str], references: list[str], path: Path) -> list[str]:
-    from regard.interface import UserError
-
-    if len(lines) != len(references):
-        raise UserError(f"{path} has {len(lines)} lines for {len(references)} references: give as many of each.")
-    return lines
-
-
-def without_outputs(scored: Scored) -> dict[str, Any]:
-    named = {"bleu": scored.bleu, "bleu_lowercase": scored.bleu_lowercase, "chrf": scored.chrf}
-    scores = {name: found._asdict() for name, found in named.items()}
-    errors = {"alignment_error": scored.alignment_error, "diagonal_error": scored.diagonal_error}
-    return {**scores, **errors, "by_length": [bucket._asdict() for bucket in scored.by_length]}
 
 
 @app.command()

@@ -15,8 +15,9 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -50,8 +51,9 @@ class Encoded:
 
     @classmethod
     @contextmanager
-    def writer(cls, folder: Path, name: str) -> Iterator[Callable[[Sequence[int]], None]]:
-        """A function that adds a sequence. The offsets arrive last: where they are, the tokens are whole."""
+    def writer(cls, folder: Path, name: str) -> Iterator[Callable[..., None]]:
+        """A function that adds a sequence, or with `continued=True` lengthens the latest. The offsets arrive last:
+        where they are, the tokens are whole."""
         folder.mkdir(parents=True, exist_ok=True)
         tokens, offsets = _files(folder, name)
         unfinished = [path.with_name(f".{path.name}.{os.getpid()}") for path in (tokens, offsets)]
@@ -60,9 +62,11 @@ class Encoded:
             with unfinished[0].open("wb") as file:
                 _header(file, 0, np.int32)
 
-                def add(sequence: Sequence[int]) -> None:
+                def add(sequence: Sequence[int], *, continued: bool = False) -> None:
                     file.write(np.asarray(sequence, dtype=np.int32).tobytes())
-                    ends.append(ends[-1] + len(sequence))
+                    if not continued:
+                        ends.append(ends[-1])
+                    ends[-1] += len(sequence)
 
                 yield add
                 file.seek(0)
@@ -117,6 +121,36 @@ def _header(file: IO[bytes], count: int, kind: type[np.integer[Any]]) -> None:
     npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (count,)})
 
 
+class Examples(Protocol):
+    """What can be put together in batches; two lengths each, of the source and of the target."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lengths(self) -> tuple[Integers, Integers]: ...
+
+    def collate(self, indices: Sequence[int] | Integers) -> Batch: ...
+
+
+class Lines:
+    """Texts of their own, for a language model; `most` is what it can read at once, padding included."""
+
+    def __init__(self, texts: Encoded, *, most: int | None = None) -> None:
+        self.texts = texts
+        self.most = most
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> tuple[Integers, Integers]:
+        return self.texts.lengths, self.texts.lengths
+
+    def collate(self, indices: Sequence[int] | Integers) -> Batch:
+        rows = pad([self.texts[i] for i in indices], begin=True)  # (batch, time + 1)
+        return Batch.of_text(rows if self.most is None else rows[:, : self.most + 1])
+
+
 class Pairs:
     """Source and target side by side."""
 
@@ -128,6 +162,10 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def lengths(self) -> tuple[Integers, Integers]:
+        return self.source.lengths, self.target.lengths
 
     def collate(self, indices: Sequence[int] | Integers, *, multiple: int = MULTIPLE) -> Batch:
         """These examples as one Batch, padded to the shape `plan` counted with."""
@@ -208,6 +246,30 @@ def validation_plan(
 ) -> list[Integers]:
     """The same cut, nothing shuffled: longest first, so that what does not fit in memory fails at once."""
     return _batches(source_lengths, target_lengths, np.arange(len(source_lengths)), tokens, multiple)
+
+
+class Shuffled:
+    """Training batches: which examples meet is a function of (seed, epoch, index)."""
+
+    carries = 0
+
+    def __init__(self, examples: Examples, *, tokens: int, seed: int) -> None:
+        self.examples = examples
+        self.tokens = tokens
+        self.seed = seed
+        self.plan = lru_cache(maxsize=1)(self._plan)
+
+    def _plan(self, epoch: int) -> list[Integers]:
+        return plan(*self.examples.lengths, tokens=self.tokens, seed=self.seed, epoch=epoch)
+
+    def count(self, epoch: int) -> int:
+        return len(self.plan(epoch))
+
+    def get(self, epoch: int, index: int) -> Batch:
+        return self.examples.collate(self.plan(epoch)[index])
+
+    def stats(self) -> Stats:
+        return stats(self.plan(0), *self.examples.lengths)
 
 
 class Stats(NamedTuple):

@@ -1,23 +1,24 @@
-"""Where sentence pairs come from: the built-in corpus, two parallel files, or a table."""
+"""Where text comes from: pairs from the built-in corpus, two parallel files or a table; plain text from one file."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from regard.config import ABOVE_0, between, keep_within
 from regard.data import world
-from regard.data.text import Report, content_hash, read_fields, read_pairs
+from regard.data.text import Report, content_hash, read_fields, read_lines, read_pairs
 from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
-
+Unit = Literal["line", "paragraph", "file"]
+BLOCK = 1 << 16  # characters of a long text that are read at once, and then to the end of the line
 
 Line = tuple[int, str, str]  # a number to find it by, its source and its target
 
@@ -29,7 +30,20 @@ class Source(Protocol):
 
     def files(self, folder: Path) -> dict[str, Path]: ...  # the settings that name files, and the files
 
-    def fingerprint(self, folder: Path) -> str: ...  # changes when the pairs change
+    def fingerprint(self, folder: Path) -> str: ...  # changes when the text changes
+
+
+@runtime_checkable
+class PlainText(Protocol):
+    """Gives the texts of a split, for a language model. Where `unit` is "file" there is one, and it comes in pieces."""
+
+    @property
+    def unit(self) -> Unit: ...
+
+    @property
+    def window(self) -> int: ...
+
+    def texts(self, split: Split, folder: Path) -> Iterator[str]: ...
 
 
 def pairs(data: Source, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
@@ -54,6 +68,13 @@ class World:
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
         said = _said(split, self.grammar_seed, self.longest, count)
         return ((number, *pair) for number, pair in enumerate(said, start=1))
+
+    unit: ClassVar[Unit] = "line"
+    window: ClassVar[int] = 1
+
+    def texts(self, split: Split, folder: Path) -> Iterator[str]:
+        """The source language alone."""
+        return (source for _, source, _ in self.lines(split, folder))
 
     def files(self, folder: Path) -> dict[str, Path]:
         return {}
@@ -126,6 +147,108 @@ class Table:
         return _hashes(self.files(folder))
 
 
+@dataclass(frozen=True)
+class Text:
+    """One file of plain text, for a language model; plain or gzip."""
+
+    train: str  # training file
+    valid: str = ""  # validation file; "": hold out some of the training text
+    hold_out: float = 0.0  # share of it that validates instead: some of its lines or paragraphs, or the end of a file
+    unit: Unit = "line"  # what is a text of its own: a line, a paragraph (blank lines between) or the whole file
+    window: int = 128  # tokens of a whole file that a recurrent model reads between two steps
+
+    def __post_init__(self) -> None:
+        keep_within(self, ABOVE_0, "window")
+        _check_hold_out(self.valid, self.hold_out)
+
+    def texts(self, split: Split, folder: Path) -> Iterator[str]:
+        if split == "test":
+            raise UserError("The recipe names no test files.")
+        path = find(self.valid if split == "valid" and self.valid else self.train, folder)
+        every = TEXTS[self.unit](path)
+        if not self.hold_out:
+            return every
+        if self.unit == "file":
+            return _one_end(path, split, self.hold_out)
+        return (text for text in every if _held_out(text, self.hold_out) == (split == "valid"))
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        raise UserError('The data is plain text, not pairs: it is for task = "language".')
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return _files(self, ("train", "valid"), folder)
+
+    def fingerprint(self, folder: Path) -> str:
+        return _hashes(self.files(folder))
+
+
+@dataclass(frozen=True)
+class Arpa:
+    """An n-gram model that another program counted; the text itself is not here."""
+
+    file: str  # the ARPA file it was read from
+
+    unit: ClassVar[Unit] = "line"
+    window: ClassVar[int] = 1
+
+    def texts(self, split: Split, folder: Path) -> Iterator[str]:
+        raise UserError(f"This model was imported from {self.file}: there is no text to train or to validate on.")
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        raise UserError(f"This model was imported from {self.file}: it has no pairs.")
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return _files(self, ("file",), folder)
+
+    def fingerprint(self, folder: Path) -> str:
+        return _hashes(self.files(folder))
+
+
+def texts_of(path: Path, unit: Unit) -> Iterator[str]:
+    """The texts of a file; a whole file comes in pieces that each end with a line, and together are the file."""
+    return TEXTS[unit](path)
+
+
+def _paragraphs(path: Path) -> Iterator[str]:
+    gathered: list[str] = []
+    for line in read_lines(path):
+        if line.strip():
+            gathered.append(line)
+        elif gathered:
+            yield "\n".join(gathered)
+            gathered = []
+    if gathered:
+        yield "\n".join(gathered)
+
+
+def _blocks(path: Path) -> Iterator[str]:
+    gathered: list[str] = []
+    size = 0
+    for line in read_lines(path):
+        gathered.append(line + "\n")
+        size += len(line) + 1
+        if size >= BLOCK:
+            yield "".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield "".join(gathered)
+
+
+TEXTS: dict[Unit, Callable[[Path], Iterator[str]]] = {"line": read_lines, "paragraph": _paragraphs, "file": _blocks}
+
+
+def _one_end(path: Path, split: Split, share: float) -> Iterator[str]:
+    """The last characters of the file, this share of them, or all before them."""
+    cut = int(sum(map(len, _blocks(path))) * (1 - share))
+    place = 0
+    for block in _blocks(path):
+        here = min(max(cut - place, 0), len(block))
+        part = block[:here] if split == "train" else block[here:]
+        place += len(block)
+        if part:
+            yield part
+
+
 def _check_hold_out(valid: str, share: float) -> None:
     if valid and share:
         raise ValueError("hold_out is for training without a validation file: set it to 0.")
@@ -155,7 +278,13 @@ def _hashes(files: dict[str, Path]) -> str:
     return " ".join(content_hash(file) for file in files.values())
 
 
-SOURCES: dict[str, type[World | Parallel | Table]] = {"world": World, "parallel": Parallel, "table": Table}
+SOURCES: dict[str, type[World | Parallel | Table | Text | Arpa]] = {
+    "world": World,
+    "parallel": Parallel,
+    "table": Table,
+    "text": Text,
+    "arpa": Arpa,
+}
 
 
 def find(path: str, folder: Path) -> Path:

@@ -24,21 +24,23 @@ class Tokenizers(NamedTuple):
     @classmethod
     def train(
         cls,
-        pairs: Callable[[], Iterable[tuple[str, str]]],
+        examples: Callable[[], Iterable[tuple[str, ...]]],
         *,
         kind: Kind,
         size: int,
         joint: bool,
         at_least: int,
     ) -> Tokenizers:
-        """`pairs` is called once for each pass over the text."""
+        """`examples` is called once for each pass over the text; each has a source and a target, or is one text."""
         most = size or None
         if joint:
-            both = Tokenizer.train(kind, (text for pair in pairs() for text in pair), size=most, at_least=at_least)
+            both = Tokenizer.train(
+                kind, (text for example in examples() for text in example), size=most, at_least=at_least
+            )
             return cls(both, both)
         return cls(
-            Tokenizer.train(kind, (source for source, _ in pairs()), size=most, at_least=at_least),
-            Tokenizer.train(kind, (target for _, target in pairs()), size=most, at_least=at_least),
+            Tokenizer.train(kind, (source for source, _ in examples()), size=most, at_least=at_least),
+            Tokenizer.train(kind, (target for _, target in examples()), size=most, at_least=at_least),
         )
 
     def to_json(self) -> str:

@@ -74,7 +74,7 @@ class Scheme(Protocol):
 
     vocabulary: list[str]
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]: ...
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Each token's id, start and end."""
@@ -156,7 +156,7 @@ class Listed:
         vocabulary = [token for _, token in ranked]
         return cls(rules, vocabulary if size is None else vocabulary[: size - OFFSET])
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         return [[token for token, _, _ in self.spans(text)] for text in texts]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
@@ -219,8 +219,9 @@ class BytePairs:
         merges = [(left, right) for left, right in json.loads(inner.to_str())["model"]["merges"]]
         return cls(sorted(ids, key=ids.__getitem__), merges)
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self.inner.encode_batch_fast([" " + text if text else "" for text in texts])
+    def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
+        before = "" if continued else " "
+        encodings = self.inner.encode_batch_fast([before + text if text else "" for text in texts])
         return [[i + OFFSET for i in encoding.ids] for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
@@ -295,8 +296,9 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         return self.encode_all([text])[0]
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.scheme.encode_all([normal(text) for text in texts])
+    def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
+        """`continued`: each of them goes on from a line end that was encoded before it."""
+        return self.scheme.encode_all([normal(text) for text in texts], continued=continued)
 
     def decode(self, ids: Sequence[int], unknowns: Iterable[str] = ()) -> str:
         """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as the next of `unknowns`, or else as itself."""

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from regard.interface import UserError
 
 Part = TypeVar("Part")
+Turn = Callable[[Tensor], Tensor]
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
 
 
@@ -255,6 +256,7 @@ class MultiHead(nn.Module):
     """Projections around one Attention; every width is free.
 
     Left out, keys are as wide as queries, values as keys, a head query_dim / heads, the output as queries.
+    A `turn` of (batch, heads, time, head_dim) tells queries and keys where they stand, each head alike.
     """
 
     def __init__(
@@ -287,14 +289,16 @@ class MultiHead(nn.Module):
         self.out = _linear(heads * value_head_dim, out_dim or query_dim, bias=bias)
         self.attention = Attention(score=score or Scaled(), dropout=dropout)
 
-    def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
+    def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None, turn: Turn | None = None) -> Memory:
         """keys (batch, source, key_dim), values (batch, source, value_dim); mask as for Attention."""
-        memory = self.attention.memory(self._split(self.key(keys)), self._split(self.value(values)))
+        by_head = self._split(self.key(keys))  # (batch, heads, source, head_dim)
+        memory = self.attention.memory(turn(by_head) if turn else by_head, self._split(self.value(values)))
         return memory if mask is None else memory._replace(mask=_for_targets(mask)[:, None])
 
-    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+    def forward(self, query: Tensor, memory: Memory, turn: Turn | None = None) -> Tensor:
         """(batch, target, query_dim) -> (batch, target, out_dim)."""
-        context = self.attention(self._split(self.query(query)), memory)  # (batch, heads, target, value_head_dim)
+        by_head = self._split(self.query(query))  # (batch, heads, target, head_dim)
+        context = self.attention(turn(by_head) if turn else by_head, memory)  # (batch, heads, target, value_head_dim)
         joined: Tensor = self.out(context.transpose(1, 2).flatten(2))
         return joined  # (batch, target, out_dim)
 

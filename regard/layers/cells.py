@@ -137,7 +137,7 @@ class GRU(Cell):
         for_gates, for_candidate = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
         reset, keep = torch.addmm(for_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)  # R, Z
         candidate = torch.addmm(for_candidate, reset * h, self.weight_candidate.t()).tanh()
-        return (torch.lerp(candidate, h, keep),)
+        return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
 
 
 class GRUAfter(Cell):
@@ -161,7 +161,7 @@ class GRUAfter(Cell):
         from_gates, from_candidate = torch.split(product, sizes, dim=-1)
         reset, keep = (for_gates + from_gates).sigmoid().chunk(2, dim=-1)  # R, Z
         candidate = torch.addcmul(for_candidate, reset, from_candidate).tanh()
-        return (torch.lerp(candidate, h, keep),)
+        return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]

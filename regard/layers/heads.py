@@ -1,20 +1,66 @@
 """Heads: from hidden states to a distribution over the vocabulary, and the loss that trains it.
 
-logits = h Wᵀ + b;   loss = −Σₜ [(1 − ε) log p(yₜ) + ε/V Σᵥ log p(v)]   (label smoothing ε: Szegedy 2016, section 7)
+    softmax    logits = h Wᵀ + b
+    features   logits = h Wᵀ + b + Σₖ tableₖ[hashₖ(the last k tokens)], k = 1 … reach          Mikolov 2011
+    adaptive   p(v) = p(cluster of v) p(v | cluster); a frequent word is its own cluster    Grave 2017
+
+loss = −Σₜ [(1 − ε) log p(yₜ) + ε/V Σᵥ log p(v)]   (label smoothing ε: Szegedy 2016, section 7)
 ∂loss/∂logits = p − (1 − ε) onehot(y) − ε/V, so the gradient can be formed where the logits stand, a few rows at a time.
+
+A head reads the latest `reach` tokens itself: `recent` (…, reach), the latest last, <pad> where there is none yet.
+The hash of a context, latest token first: h₀ = 0, hₖ = mix(hₖ₋₁ ⊕ tokenₖ), mix(h) = g ⊕ (g ⋙ 32) with
+g = h · 0x9E3779B97F4A7C15 mod 2⁶⁴; its row is (hₖ mod 2⁶³) mod rows. Integers only, so it is the same on every machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.interface import PAD, Loss
+from regard.interface import PAD, Loss, UserError
 
 ROWS_AT_ONCE = 2048  # tokens whose logits are in memory together
+NONE = -1  # in place of a row: no feature; counted from the end, the row after all others
+MIX = 0x9E3779B97F4A7C15 - 2**64  # the same bits as a signed number
+NARROWING = 4  # each cluster's vectors are so much narrower than those before
+
+
+class Features(nn.Module):
+    """Σₖ tableₖ[row of the last k tokens]; a context that reaches before the text's beginning has none."""
+
+    def __init__(self, *, vocab: int, reach: int, rows: int) -> None:
+        super().__init__()
+        self.reach, self.rows = reach, rows
+        self.table = nn.Parameter(torch.zeros(reach * rows, vocab))  # tableₖ is its k-th block of rows
+
+    def places(self, recent: Tensor) -> Tensor:
+        """Rows of the table, order by order: (…, reach) -> (…, reach), NONE where <pad> is in the context."""
+        recent = recent.long()
+        mixed, there = torch.zeros_like(recent[..., 0]), torch.ones_like(recent[..., 0], dtype=torch.bool)
+        places = []
+        for order, token in enumerate(recent.flip(-1).unbind(-1)):
+            mixed = (mixed ^ token) * MIX  # wraps around
+            mixed = mixed ^ (mixed >> 32 & 0xFFFFFFFF)
+            there = there & (token != PAD)
+            row = (mixed & 0x7FFFFFFFFFFFFFFF) % self.rows + order * self.rows
+            places.append(torch.where(there, row, NONE))
+        return torch.stack(places, -1)
+
+    def forward(self, recent: Tensor) -> Tensor:
+        """(…, reach) -> (…, vocab)."""
+        places = self.places(recent)
+        return _summed_rows(self.table, places.flatten(0, -2)).view(*places.shape[:-1], -1)
+
+
+def _summed_rows(table: Tensor, places: Tensor) -> Tensor:
+    """table (rows, vocab), places (tokens, orders) -> (tokens, vocab)."""
+    there = (places != NONE).to(table.dtype)
+    return nn.functional.embedding_bag(places.clamp(min=0), table, mode="sum", per_sample_weights=there)
 
 
 class _SoftmaxLoss(torch.autograd.Function):
@@ -22,15 +68,29 @@ class _SoftmaxLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        table: Tensor | None,
+        places: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         learning = any(ctx.needs_input_grad)
         exact = torch.promote_types(hidden.dtype, torch.float32)
         matrix = weight.to(hidden.dtype)  # under autocast the hidden states come in bf16
         objective = nll = torch.zeros((), dtype=exact, device=hidden.device)
         slopes, matrix_slope, bias_slope = [], torch.zeros_like(weight), torch.zeros_like(bias)
-        for few, answers in zip(torch.split(hidden, ROWS_AT_ONCE), torch.split(targets, ROWS_AT_ONCE), strict=True):
+        table_slope = None
+        if table is not None and learning:  # one more row than the table, the last: what has no feature goes there
+            table_slope = table.new_zeros(len(table) + 1, table.shape[1])
+        for start in range(0, max(len(hidden), 1), ROWS_AT_ONCE):
+            now = slice(start, start + ROWS_AT_ONCE)
+            few, answers = hidden[now], targets[now]
             logits = nn.functional.linear(few, matrix).to(exact).add_(bias)  # (tokens, vocab)
+            if table is not None and places is not None:
+                logits += _summed_rows(table, places[now])
             logits -= logits.logsumexp(-1, keepdim=True)
             few_nll = -logits.gather(-1, answers[:, None]).sum()
             spread = -logits.mean(-1).sum() if smoothing else few_nll
@@ -42,23 +102,31 @@ class _SoftmaxLoss(torch.autograd.Function):
                 if smoothing:
                     slope -= smoothing / slope.shape[-1]
                 bias_slope += slope.sum(0)
+                if table_slope is not None and places is not None:
+                    for place in (places[now] % len(table_slope)).unbind(1):
+                        table_slope.index_add_(0, place, slope.to(table_slope.dtype))
                 slope = slope.to(hidden.dtype)
                 slopes.append(slope @ matrix)
                 matrix_slope += slope.t() @ few
         if learning:
-            ctx.save_for_backward(torch.cat(slopes), matrix_slope, bias_slope)
+            ctx.save_for_backward(
+                torch.cat(slopes), matrix_slope, bias_slope, None if table_slope is None else table_slope[:-1]
+            )
         ctx.mark_non_differentiable(nll)
         return objective, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, share: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        hidden, weight, bias = ctx.saved_tensors
-        return hidden * share.to(hidden.dtype), weight * share, bias * share, None, None
+    def backward(ctx: Any, share: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, table = ctx.saved_tensors
+        table = None if table is None else table * share
+        return hidden * share.to(hidden.dtype), weight * share, bias * share, None, None, table, None
 
 
 class SoftmaxHead(nn.Module):
     """A linear layer over the vocabulary, its matrix its own or shared with an embedding."""
+
+    reach = 0
 
     def __init__(self, *, dim: int, vocab: int, tied: nn.Parameter | None = None, smoothing: float = 0.0) -> None:
         super().__init__()
@@ -69,13 +137,106 @@ class SoftmaxHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab))
         self.smoothing = smoothing
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
         return nn.functional.linear(hidden, self.weight, self.bias)  # (…, dim) -> (…, vocab)
 
-    def loss(self, hidden: Tensor, targets: Tensor) -> Loss:
+    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss:
         """hidden (batch, target, dim), targets (batch, target); padding costs neither loss nor time."""
+        return _sums(self, hidden, targets)
+
+
+def _sums(
+    head: SoftmaxHead, hidden: Tensor, targets: Tensor, table: Tensor | None = None, places: Tensor | None = None
+) -> Loss:
+    """The loss of a head, with rows of a table beside it if there are any: places (batch, target, orders)."""
+    real = targets != PAD
+    targets = targets[real]
+    smoothing = head.smoothing if head.training else 0.0
+    places = None if places is None else places[real]
+    objective, nll = _SoftmaxLoss.apply(hidden[real], head.weight, head.bias, targets, smoothing, table, places)  # type: ignore[no-untyped-call]
+    return Loss(objective, nll.detach(), targets.numel())
+
+
+class FeatureHead(nn.Module):
+    """A SoftmaxHead with hashed n-gram features beside it: what the last few tokens say by themselves.
+
+    Two contexts may share a row; more rows make that rarer, and cost rows · vocab parameters for each order.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        vocab: int,
+        reach: int,
+        rows: int,
+        tied: nn.Parameter | None = None,
+        smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.reach = reach
+        self.softmax = SoftmaxHead(dim=dim, vocab=vocab, tied=tied, smoothing=smoothing)
+        self.features = Features(vocab=vocab, reach=reach, rows=rows)
+
+    def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.softmax.logits(hidden) + self.features(_given(recent))
+        return logits  # (…, dim), (…, reach) -> (…, vocab)
+
+    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss:
+        """hidden (batch, time, dim), targets (batch, time), recent (batch, time, reach)."""
+        return _sums(self.softmax, hidden, targets, self.features.table, self.features.places(_given(recent)))
+
+
+def _given(recent: Tensor | None) -> Tensor:
+    if recent is None:
+        raise ValueError("a FeatureHead needs the recent tokens")
+    return recent
+
+
+def adaptive_cutoffs(vocab: int) -> tuple[int, ...]:
+    """The tenth of the ids that is most frequent stands by itself, then come those to a third, then the rest.
+
+    Ids are ranks: vocabularies of words are sorted by frequency.
+    """
+    first = max(1, vocab // 10)
+    return tuple(cutoff for cutoff in (first, max(first + 1, vocab // 3)) if cutoff < vocab)
+
+
+class AdaptiveHead(nn.Module):
+    """Full width for frequent words, less for rare ones: cheaper the larger the vocabulary. No label smoothing."""
+
+    reach = 0
+
+    def __init__(self, *, dim: int, vocab: int, cutoffs: Sequence[int]) -> None:
+        super().__init__()
+        if dim < NARROWING ** len(cutoffs):
+            raise UserError(
+                f"An adaptive softmax with {len(cutoffs)} clusters narrows {dim} features by {NARROWING} for each, "
+                f"to none: choose a width of at least {NARROWING ** len(cutoffs)}, or a softmax head."
+            )
+        self.softmax = nn.AdaptiveLogSoftmaxWithLoss(
+            dim, vocab, list(cutoffs), div_value=float(NARROWING), head_bias=True
+        )
+
+    def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
+        """Log-probabilities: (…, dim) -> (…, vocab)."""
+        with _without_autocast(hidden.device):
+            log_probs: Tensor = self.softmax.log_prob(self._exact(hidden).flatten(0, -2))
+        return log_probs.view(*hidden.shape[:-1], -1)
+
+    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss:
+        """hidden (batch, time, dim), targets (batch, time)."""
         real = targets != PAD
         targets = targets[real]
-        smoothing = self.smoothing if self.training else 0.0
-        objective, nll = _SoftmaxLoss.apply(hidden[real], self.weight, self.bias, targets, smoothing)  # type: ignore[no-untyped-call]
-        return Loss(objective, nll.detach(), targets.numel())
+        with _without_autocast(hidden.device):
+            objective = -self.softmax(self._exact(hidden[real]), targets).output.sum()
+        return Loss(objective, objective.detach(), targets.numel())
+
+    def _exact(self, hidden: Tensor) -> Tensor:
+        return hidden.to(self.softmax.head.weight.dtype)
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """PyTorch's adaptive softmax gathers its clusters in one array, which cannot hold two precisions."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()

@@ -1,9 +1,12 @@
-"""Where a token stands, added to what it is: x + P[position].
+"""Where a token stands: added to what it is, x + P[position], or turned into how it looks and is seen.
 
     sinusoidal   p(i, 2j) = sin(i / 10000^(2j/d)),  p(i, 2j+1) = cos(i / 10000^(2j/d))    Vaswani 2017, 3.5
     learned      a table of vectors, as long as the longest text it was made for          Gehring 2017, 3.1
 
 Moving by τ turns each (sin, cos) pair by one angle: P(t + τ) = M_τ P(t) for every t.
+
+    rotary       queries and keys are turned by M_i themselves, and nothing is added:     Su 2021, 3.2
+                 (M_i q)ᵀ (M_j k) = qᵀ M_(j−i) k, so a weight depends on the distance alone
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 from regard.interface import UserError
 from regard.layers.attention import choose
 
-PositionName = Literal["sinusoidal", "learned"]
+PositionName = Literal["sinusoidal", "learned"]  # those that are added; a Stack turns by rotary ones itself
 
 
 class Positions(nn.Module):
@@ -35,9 +38,7 @@ class Sinusoidal(Positions):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (rows, time, dim), positions (time,) or (rows, time) -> (rows, time, dim)."""
-        exact = torch.promote_types(x.dtype, torch.float32)  # half precision cannot count beyond 2048
-        pairs = torch.arange(0, self.dim, 2, device=x.device, dtype=exact)
-        angles = positions.to(exact)[..., None] / 10000 ** (pairs / self.dim)  # (…, time, ⌈dim / 2⌉)
+        angles = _angles(positions, self.dim, x)  # (…, time, ⌈dim / 2⌉)
         table = torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., : self.dim]  # (…, time, dim)
         return x + table.to(x.dtype)
 
@@ -58,6 +59,36 @@ class Learned(Positions):
             )
         table: Tensor = self.table(positions)  # (…, time, dim)
         return x + table
+
+
+class Rotation:
+    """Turns the pair (x₂ⱼ, x₂ⱼ₊₁) of a head's features at position i by i / 10000^(2j/dim)."""
+
+    def __init__(self, *, dim: int) -> None:
+        if dim % 2:
+            raise UserError(
+                f"Rotary positions turn features two by two, and a head of width {dim} leaves one over: "
+                "choose dim and heads such that dim / heads is even."
+            )
+        self.dim = dim
+
+    def at(self, positions: Tensor, like: Tensor) -> Callable[[Tensor], Tensor]:
+        """The turn of (rows, heads, time, dim) at positions (time,) or (rows, time), with `like`'s precision."""
+        angles = _angles(positions, self.dim, like).unsqueeze(-3)  # ([rows,] 1, time, dim / 2)
+        turns = torch.polar(torch.ones_like(angles), angles)  # as complex numbers a turn is one product
+
+        def turn(x: Tensor) -> Tensor:
+            pairs = torch.view_as_complex(x.to(angles.dtype).reshape(*x.shape[:-1], -1, 2))
+            return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+        return turn
+
+
+def _angles(positions: Tensor, dim: int, like: Tensor) -> Tensor:
+    """i / 10000^(2j/dim): (…, time) -> (…, time, ⌈dim / 2⌉)."""
+    exact = torch.promote_types(like.dtype, torch.float32)  # half precision cannot count beyond 2048
+    pairs = torch.arange(0, dim, 2, device=like.device, dtype=exact)
+    return positions.to(exact)[..., None] / 10000 ** (pairs / dim)
 
 
 POSITIONS: dict[str, Callable[[int, int], Positions]] = {  # of dim, longest

@@ -4,7 +4,8 @@
     f      self-attention, cross-attention or FFN;   FFN(x) = relu(x W₁ + b₁) W₂ + b₂
 
 Training reads all positions at once under a causal mask; generating reads one at a time and keeps the keys
-and values of earlier ones in a Cache. The two agree.
+and values of earlier ones in a Cache. The two agree. With rotary positions, self-attention's queries and keys are
+turned by where they stand, and keys are cached turned.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.layers.attention import Memory, MultiHead, choose
+from regard.layers.attention import Memory, MultiHead, Turn, choose
 from regard.layers.dropout import Dropout
+from regard.layers.positions import Rotation
 
 
 def causal(time: int, device: torch.device | str | None = None) -> Tensor:
@@ -202,15 +204,16 @@ class Block(nn.Module):
         real: Tensor | None,
         memory: Memory | None,
         cache: Cache | None,
+        turn: Turn | None = None,
     ) -> tuple[Tensor, Cache | None]:
         """x (rows, time, dim); mask over what self-attention sees: the cache, if there is one, and x."""
         read = self.self_residual.read(x, real)
-        itself = self.self_attention.memory(read, read, mask)
+        itself = self.self_attention.memory(read, read, mask, turn)
         if cache is not None:
             cache = cache.append(itself.keys, itself.values, real)
             written = slice(cache.longest)
             itself = itself._replace(keys=cache.keys[:, :, written], values=cache.values[:, :, written])
-        x = self.self_residual.add(x, self.self_attention(read, itself), real)
+        x = self.self_residual.add(x, self.self_attention(read, itself, turn), real)
 
         if self.cross_attention is not None:
             if memory is None:
@@ -247,6 +250,7 @@ class Stack(nn.Module):
         activation: str = "relu",
         cross: bool,
         memory_dim: int | None = None,
+        rotary: bool = False,
     ) -> None:
         super().__init__()
         pre = choose({"pre": True, "post": False}, norm, "place for the norm")
@@ -267,6 +271,7 @@ class Stack(nn.Module):
         )
         self.blocks = cast(Sequence[Block], blocks)
         self.norm = choose(NORMS, normalisation, "normalisation")(dim) if pre else None
+        self.rotation = Rotation(dim=dim // heads) if rotary else None
 
     def memories(self, states: Tensor, mask: Tensor | None) -> tuple[Memory, ...]:
         """What each layer's cross-attention sees. states (batch, source, memory_dim), mask (batch, source)"""
@@ -288,15 +293,23 @@ class Stack(nn.Module):
         example, of which x may hold several hypotheses side by side.
         """
         none = (None,) * len(self.blocks)
+        turn = self._turn(x, caches)
         if caches is not None:
             mask = over_cache(caches[0], causal(x.shape[1], x.device) if mask is None else mask)
         kept = []
         for block, memory, cache in zip(self.blocks, memories or none, caches or none, strict=True):
-            x, cache = block(x, mask=mask, real=real, memory=memory, cache=cache)
+            x, cache = block(x, mask=mask, real=real, memory=memory, cache=cache, turn=turn)
             kept.append(cache)
         if self.norm is not None:
             x = self.norm(x, real)
         return x, None if caches is None else tuple(kept)  # (rows, time, dim)
+
+    def _turn(self, x: Tensor, caches: tuple[Cache, ...] | None) -> Turn | None:
+        """How these positions turn, the same in every layer; with caches each row counts on from its own length."""
+        if self.rotation is None:
+            return None
+        positions = torch.arange(x.shape[1], device=x.device)  # (time,)
+        return self.rotation.at(positions if caches is None else caches[0].lengths[:, None] + positions, x)
 
     def caches(self, rows: int) -> tuple[Cache, ...]:
         """Empty, one per layer."""

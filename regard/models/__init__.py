@@ -2,12 +2,15 @@
 
 import torch
 
-from regard.interface import Generates, Learns
-from regard.models import rnnsearch, seq2seq, transformer
+from regard.interface import Fits, Generates, Learns, Scores
+from regard.models import gpt, neural_lm, ngram, rnn_lm, rnnsearch, seq2seq, transformer
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 
-MODELS: dict[str, Design] = {module.DESIGN.name: module.DESIGN for module in (seq2seq, rnnsearch, transformer)}
+MODELS: dict[str, Design] = {
+    module.DESIGN.name: module.DESIGN
+    for module in (ngram, neural_lm, rnn_lm, seq2seq, rnnsearch, transformer, gpt)  # as they came into the world
+}
 
 
 def abilities(design: Design) -> list[str]:
@@ -15,8 +18,9 @@ def abilities(design: Design) -> list[str]:
     with torch.device("meta"):
         model = design.build(design.config(), Vocabulary(11, 13))
     can = {
-        "train": isinstance(model, Learns),
+        "train": isinstance(model, Learns | Fits),
         "generate": isinstance(model, Generates),
+        "score": isinstance(model, Scores),
         "attend": isinstance(model, EncoderDecoder) and bool(model.decoder.looks_back()),
     }
     return [ability for ability, holds in can.items() if holds]

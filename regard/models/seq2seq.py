@@ -2,6 +2,7 @@
 
 hₜ = f(xₜ, hₜ₋₁);   sₜ = g(yₜ₋₁, sₜ₋₁, c)
 Three rungs: c only as s₀ (Sutskever 2014, section 2), c at every step (Cho 2014, 2.2), c = the plain mean of the h's.
+Two helps: h read both ways, and Σᵢ xᵢ / √n, the words' own vectors, as a part of c that every step is told.
 Whatever the sentence's length, everything the decoder knows of it is c.
 """
 
@@ -37,6 +38,8 @@ class Config:
         "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of the states, every step)
     )
     reverse: bool = True  # read the source last word first
+    bidirectional: bool = False  # read it both ways, each with half of the width
+    lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
     dropout: float = 0.1  # on embeddings, between layers and before the output
     label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
 
@@ -44,16 +47,23 @@ class Config:
         keep_within(self, WIDTH, "embedding", "hidden")
         keep_within(self, DEPTH, "layers")
         keep_within(self, SHARE, "dropout", "label_smoothing")
+        if self.bidirectional and self.hidden % 2:
+            raise ValueError(f"hidden = {self.hidden} must be even, to be read both ways.")
 
 
 def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:
-    """c as the decoder meets it at every step, (batch, hidden), or None if it is met only as s₀."""
-    if rung == "first":
-        return None
-    if rung == "every":
-        return encoded.final[-1][0]
+    """c as the decoder meets it at every step, (batch, ·), or None if it is met only as s₀."""
     mask = encoded.mask[..., None]
-    return (encoded.states * mask).sum(1) / mask.sum(1)
+    count = mask.sum(1)  # (batch, 1)
+    parts = []
+    if rung == "every":
+        parts.append(encoded.final[-1][0])
+    elif rung == "mean":
+        parts.append((encoded.states * mask).sum(1) / count)
+    own = encoded.values[..., : encoded.values.shape[-1] - encoded.states.shape[-1]]
+    if own.shape[-1]:
+        parts.append((own * mask).sum(1) / count.sqrt())
+    return torch.cat(parts, -1) if parts else None
 
 
 class FixedVectorDecoder(nn.Module):
@@ -97,14 +107,15 @@ class FixedVectorDecoder(nn.Module):
 
 
 def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
-    told = 0 if config.context == "first" else config.hidden
+    told = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
 
-    def recurrent(input_dim: int) -> Recurrent:
+    def recurrent(input_dim: int, *, both_ways: bool) -> Recurrent:
         return Recurrent(
             cell=CELLS[config.cell],
             input_dim=input_dim,
-            hidden=config.hidden,
+            hidden=config.hidden // 2 if both_ways else config.hidden,
             layers=config.layers,
+            bidirectional=both_ways,
             dropout=config.dropout,
         )
 
@@ -112,11 +123,14 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
         return Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
 
     encoder = RecurrentEncoder(
-        embed=embedding(vocabulary.source), recurrent=recurrent(config.embedding), reverse=config.reverse
+        embed=embedding(vocabulary.source),
+        recurrent=recurrent(config.embedding, both_ways=config.bidirectional),
+        reverse=config.reverse,
+        lexical=config.lexical,
     )
     decoder = FixedVectorDecoder(
         embed=embedding(vocabulary.target),
-        recurrent=recurrent(config.embedding + told),
+        recurrent=recurrent(config.embedding + told, both_ways=False),
         context=config.context,
         head=SoftmaxHead(dim=config.hidden, vocab=vocabulary.target, smoothing=config.label_smoothing),
         dropout=config.dropout,

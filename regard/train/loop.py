@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -19,7 +20,19 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import ABOVE_0, NOT_NEGATIVE, keep_within
-from regard.interface import Batch, Learns, Loss, Progress, Sample, UserError
+from regard.interface import (
+    Batch,
+    Carries,
+    Fits,
+    Learns,
+    Loss,
+    Progress,
+    Sample,
+    Texts,
+    Tree,
+    UserError,
+    map_tensors,
+)
 from regard.train.schedule import ScheduleName, rate
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it keeps of each parameter
@@ -54,6 +67,9 @@ class TrainConfig:
 class Batches(Protocol):
     """The data, in an order that is a function of the epoch and the place in it."""
 
+    @property
+    def carries(self) -> int: ...  # rows of a batch that go on where those of the one before ended; 0: none do
+
     def count(self, epoch: int) -> int: ...
 
     def get(self, epoch: int, index: int) -> Batch: ...
@@ -79,6 +95,7 @@ class Training:
     best: float | None = None  # the best validation so far; higher is better for BLEU, lower for loss
     stale: int = 0  # validations since then
     snapshots: list[dict[str, Tensor]] = field(default_factory=list)  # the weights that are averaged, oldest first
+    carry: Tree = None  # what a model that reads one long text goes on from; None: the next batch begins anew
 
     def __post_init__(self) -> None:
         named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
@@ -97,40 +114,51 @@ class Training:
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, moments, snapshots and random state, by name."""
-        tensors = {f"model.{name}": tensor for name, tensor in weights(self.model).items()}
+        tensors = {f"model.{name}": tensor for name, tensor in learnt(self.model).items()}
         for name, parameter in zip(self.names, self._parameters(), strict=True):
             for kind, value in self.optimiser.state[parameter].items():
                 tensors[f"optimiser.{kind}.{name}"] = value
         for age, snapshot in enumerate(self.snapshots):
             tensors |= {f"snapshot.{age}.{name}": tensor for name, tensor in snapshot.items()}
+        tensors |= {f"carry.{place}": tensor for place, tensor in enumerate(leaves(self.carry))}
         tensors["random"] = torch.get_rng_state()
         return tensors
 
     def facts(self) -> dict[str, Any]:
         names = ("step", "epoch", "index", "seconds", "best", "stale")
-        return {name: self.__dict__[name] for name in names} | {"snapshots": len(self.snapshots)}
+        counts = {"snapshots": len(self.snapshots), "carried": len(leaves(self.carry))}
+        return {name: self.__dict__[name] for name in names} | counts
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any], *, origin: str | Path = "memory") -> None:
-        """Go on from there. Refused, with nothing changed, where a fact or a tensor is not what `tensors` and `facts`
-        would have saved."""
-        odd = self._odd(facts) or misfit(self._expected(tensors, facts), tensors) or not_random(tensors["random"])
+    def load(
+        self, tensors: dict[str, Tensor], facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory"
+    ) -> None:
+        """Go on from there; `rows` is how many carry a state. Refused, with nothing changed, where a fact or a tensor
+        is not what `tensors` and `facts` would have saved."""
+        form = self.model.begin(rows) if rows and isinstance(self.model, Carries) else None
+        odd = (
+            self._odd(facts, len(leaves(form)))
+            or misfit(self._expected(tensors, facts, leaves(form)), tensors)
+            or not_random(tensors["random"])
+        )
         if odd:
             raise UserError(f"The state in {origin} does not fit the run: {odd}; restore it, or start anew with -o.")
-        load_weights(self.model, taken(tensors, "model."))
+        if not isinstance(self.model, Fits):
+            load_weights(self.model, taken(tensors, "model."))
         for name, parameter in zip(self.names, self._parameters(), strict=True):
             if f"optimiser.step.{name}" in tensors:
                 self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in MOMENTS}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
+        self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
         for name in ("step", "epoch", "index", "seconds", "best", "stale"):
             setattr(self, name, facts[name])
         torch.set_rng_state(tensors["random"])
 
-    def _odd(self, facts: dict[str, Any]) -> str:
+    def _odd(self, facts: dict[str, Any], carried: int) -> str:
         """The first fact that cannot be; "" if they all can."""
         if facts.keys() != self.facts().keys():
             return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
-        for name in ("step", "epoch", "index", "stale", "snapshots"):
-            most = self.config.average if name == "snapshots" else 1 << 53
+        for name in ("step", "epoch", "index", "stale", "snapshots", "carried"):
+            most = {"snapshots": self.config.average, "carried": carried}.get(name, 1 << 53)
             if type(facts[name]) is not int or not 0 <= facts[name] <= most:
                 return f"its {name} cannot be {str(facts[name])[:40]}"
         for name in ("seconds", "best"):
@@ -139,9 +167,9 @@ class Training:
                 return f"its {name} cannot be {str(facts[name])[:40]}"
         return ""
 
-    def _expected(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> dict[str, Tensor]:
+    def _expected(self, tensors: dict[str, Tensor], facts: dict[str, Any], carried: list[Tensor]) -> dict[str, Tensor]:
         """Tensors of the names, shapes and kinds that these should have. Only what got a gradient has moments."""
-        own = weights(self.model)
+        own = learnt(self.model)
         expected = {f"model.{name}": tensor for name, tensor in own.items()}
         for age in range(facts["snapshots"]):
             expected |= {f"snapshot.{age}.{name}": tensor for name, tensor in own.items()}
@@ -149,6 +177,8 @@ class Training:
             if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS):
                 expected |= {f"optimiser.{kind}.{name}": parameter for kind in MOMENTS}
                 expected[f"optimiser.step.{name}"] = torch.tensor(0.0)
+        if facts["carried"]:
+            expected |= {f"carry.{place}": tensor for place, tensor in enumerate(carried)}
         return expected | {"random": torch.get_rng_state()}
 
     def _parameters(self) -> list[nn.Parameter]:
@@ -159,6 +189,8 @@ class Training:
     def done(self, batches: Batches) -> float:
         """The share of the budget that is used; all of it where patience has run out."""
         config = self.config
+        if isinstance(self.model, Fits):
+            return float(self.step > 0)
         if config.patience and self.stale >= config.patience:
             return 1.0
         epochs = self.epoch + self.index / max(1, batches.count(self.epoch))
@@ -169,6 +201,29 @@ class Training:
         value = metrics[self.config.metric]
         sign = 1 if self.config.metric == "bleu" else -1
         return self.best is None or sign * value > sign * self.best
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """The tensors of a tree, in order."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(note, tree)
+    return found
+
+
+def restored(form: Tree, saved: dict[str, Tensor]) -> Tree:
+    """A tree of this form with these tensors, by their places, as its leaves."""
+    places = count()
+    return map_tensors(lambda own: saved[str(next(places))].to(own.device), form)
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """Without its history, and as exact as the state that a model begins with."""
+    return tensor.detach().float() if tensor.dtype is torch.bfloat16 else tensor.detach()
 
 
 def taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -184,6 +239,11 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
             named[name] = tensor
         seen.add(tensor.data_ptr())
     return named
+
+
+def learnt(model: nn.Module) -> dict[str, Tensor]:
+    """The weights that steps change: none, if all of the model is counted at once."""
+    return {} if isinstance(model, Fits) else weights(model)
 
 
 def misfit(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> str:
@@ -263,14 +323,18 @@ def train_steps(
         training.optimiser.zero_grad()
         for _ in range(config.accumulate):
             if training.index >= batches.count(training.epoch):
-                training.epoch, training.index = training.epoch + 1, 0
+                training.epoch, training.index, training.carry = training.epoch + 1, 0, None
             batch = batches.get(training.epoch, training.index).to(training.device)
+            if batches.carries:
+                batch = replace(batch, state=training.carry)
             training.index += 1
             random = torch.get_rng_state()
             loss = loss_of(model, batch, config, training.device)
             if not math.isfinite(float(loss.objective.detach())):
                 raise not_finite(training, batch, random, "loss")
             loss.objective.backward()  # type: ignore[no-untyped-call]
+            if batches.carries:
+                training.carry = map_tensors(kept, loss.state)
             objective += float(loss.objective.detach())
             nll, tokens = nll + float(loss.nll), tokens + loss.tokens
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -304,6 +368,40 @@ def train_steps(
         yield progress
         if progress.finished:
             return
+
+
+def fit_steps(
+    training: Training, texts: Texts, *, validate: Validation, save_best: Callable[[], None]
+) -> Iterator[Progress]:
+    """The one step of a model that counts."""
+    model = training.model
+    assert isinstance(model, Fits)
+    if training.step:
+        return
+    began = time.perf_counter()
+    model.fit(texts)
+    model.eval()
+    training.step += 1
+    counted = time.perf_counter() - began
+    metrics, samples = validate()
+    training.best = metrics["loss"]
+    save_best()
+    training.seconds += time.perf_counter() - began
+    yield Progress(
+        step=training.step,
+        epoch=1,
+        loss=metrics["loss"],
+        perplexity=math.exp(min(700.0, metrics["loss"])),
+        learning_rate=0.0,
+        gradient_norm=0.0,
+        tokens_per_second=len(texts.tokens) / max(counted, 1e-9),
+        seconds=training.seconds,
+        done=1.0,
+        valid=metrics,
+        samples=samples,
+        improved=True,
+        finished="everything is counted",
+    )
 
 
 def loss_of(model: Learns, batch: Batch, config: TrainConfig, device: torch.device) -> Loss:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from regard import machine, score
+from regard import machine
 from regard.checkpoint import (
     Folder,
     append,
@@ -28,42 +28,21 @@ from regard.checkpoint import (
     write_tensors,
     writing,
 )
-from regard.data.batches import Encoded, Pairs, Stats, plan, stats, validation_plan
-from regard.data.sources import Split, pairs
+from regard.data.batches import Encoded
+from regard.data.sources import Split
 from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
-from regard.interface import Batch, Learns, Progress, Sample, UserError
+from regard.interface import Fits, Progress, Sample, UserError
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, build_model
-from regard.train.loop import Training, load_weights, train_steps, weights
+from regard.train.corpora import CORPORA
+from regard.train.loop import Training, fit_steps, load_weights, train_steps, weights
 
 MAY_GROW = {"train.steps", "train.epochs", "train.minutes"}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
-SHOWN_SAMPLES = 3
 LINES_AT_ONCE = 10_000
-
-
-class ShuffledPairs:
-    """Training batches: which examples meet is a function of (seed, epoch, index)."""
-
-    def __init__(self, pairs: Pairs, *, tokens: int, seed: int) -> None:
-        self.pairs = pairs
-        self.tokens = tokens
-        self.seed = seed
-        self.plan = lru_cache(maxsize=1)(self._plan)
-
-    def _plan(self, epoch: int) -> list[Any]:
-        lengths = self.pairs.source.lengths, self.pairs.target.lengths
-        return plan(*lengths, tokens=self.tokens, seed=self.seed, epoch=epoch)
-
-    def count(self, epoch: int) -> int:
-        return len(self.plan(epoch))
-
-    def get(self, epoch: int, index: int) -> Batch:
-        return self.pairs.collate(self.plan(epoch)[index])
-
-    def stats(self) -> Stats:
-        return stats(self.plan(0), self.pairs.source.lengths, self.pairs.target.lengths)
+EXAMPLE = 1000  # characters of a text that are shown, at most
+SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
 class Session:
@@ -87,18 +66,19 @@ class Session:
             raise UserError("bfloat16 does not run on this processor: set train.precision to float32, with another -o.")
         train = dataclasses.replace(recipe.train, precision=self.facts["precision"])
         self.recipe = recipe
+        self.corpus = CORPORA[recipe.task](recipe)
         self.teacher = find_run(train.from_, recipe.folder) if train.from_ and not self.resumed else None
         self.tokenizers = self._tokenizers()
-        self.left_out: dict[str, int] = {}  # pairs of a split that are empty on one side, or too long
-        self.train_pairs, self.valid_pairs = self._encoded("train"), self._encoded("valid")
-        self.valid_text = list(self._text("valid"))
-        self.batches = ShuffledPairs(self.train_pairs, tokens=train.batch_tokens, seed=recipe.seed)
+        self.left_out: dict[str, int] = {}  # examples of a split that are empty on one side, or too long
+        self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = build_model(recipe, self.tokenizers).to(self.device)
-        self.run = Run(recipe, self.tokenizers, model, self.device)
+        self.batches = self.corpus.batches(self.encoded["train"], model)
+        self.run = Run(recipe, self.tokenizers, model, self.device, self.folder.path.name)
         self.training = Training(model, train, self.device)
         torch.manual_seed(recipe.seed)
         if self.resumed:
-            self.training.load(*read_tensors(self.folder.last), origin=self.folder.last)
+            saved = read_tensors(self.folder.last)
+            self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
         else:
             if self.teacher:
                 load_weights(model, read_tensors(self.teacher.best)[0], origin=self.teacher.best)
@@ -129,58 +109,64 @@ class Session:
         write_atomically(self.folder.environment, json.dumps(facts, indent=2) + "\n")
         return facts
 
-    def _text(self, split: Split) -> Iterator[tuple[str, str]]:
-        return pairs(self.recipe.data, split, self.recipe.folder)
-
     def _tokenizers(self) -> Tokenizers:
         # what an attempt that failed before it began has left may be of other text
         if self.resumed:
             return Tokenizers.read(self.folder.tokenizer)
-        if self.teacher:  # its weights know its words only
-            tokenizers = Tokenizers.read(self.teacher.tokenizer)
-        else:
-            how = dataclasses.asdict(self.recipe.tokens)
-            del how["longest"]
-            tokenizers = Tokenizers.train(lambda: self._text("train"), **how)
+        # a teacher's weights know its words only
+        tokenizers = Tokenizers.read(self.teacher.tokenizer) if self.teacher else self.corpus.tokenizers()
         write_atomically(self.folder.tokenizer, tokenizers.to_json())
         return tokenizers
 
-    def _encoded(self, split: Split) -> Pairs:
-        names = [f"{split}.{side}" for side in ("source", "target")]
+    def _encoded(self, split: Split) -> tuple[Encoded, ...]:
+        """The tokens of each side, on the disk."""
+        names = [f"{split}.{side}" for side in self.corpus.sides]
         left_out = left_out_of(self.folder.data, split) if self.resumed else None
         if left_out is None:
-            left_out, longest = 0, self.recipe.tokens.longest
-            with writing(self.folder.data):
+            with writing(self.folder.data), ExitStack() as stack:
                 make_folder(self.folder.data)
-                source, target = (Encoded.writer(self.folder.data, name) for name in names)
-                with source as add_source, target as add_target:
-                    for chunk in chunks(self._text(split)):
-                        sides = zip(*chunk, strict=True)
-                        encoded = (t.encode_all(list(side)) for t, side in zip(self.tokenizers, sides, strict=True))
-                        for pair in zip(*encoded, strict=True):
-                            if not all(0 < len(ids) <= longest for ids in pair):
-                                left_out += 1
-                                continue
-                            add_source(pair[0])
-                            add_target(pair[1])
+                adds = [stack.enter_context(Encoded.writer(self.folder.data, name)) for name in names]
+                left_out = self._encode(split, adds)
             write_atomically(self.folder.data / split, " ".join([str(left_out), *hashes(self.folder.data, split)]))
-        encoded_pairs = Pairs(*(Encoded.open(self.folder.data, name) for name in names))
+        encoded = tuple(Encoded.open(self.folder.data, name) for name in names)
         self.left_out[split] = left_out
-        if not len(encoded_pairs):
+        if not len(encoded[0].tokens):
             short = f" of at most {self.recipe.tokens.longest} tokens a side" if left_out else ""
-            raise UserError(f"The {split} data is empty: give at least one pair of lines{short}.")
-        return encoded_pairs
+            raise UserError(f"The {split} data is empty: give at least one of its {self.corpus.noun}{short}.")
+        if self.corpus.whole_file and len(encoded[0].tokens) < 2:
+            raise UserError(f"The {split} data is too short: give at least two tokens of text.")
+        return encoded
+
+    def _encode(self, split: Split, adds: list[Callable[..., None]]) -> int:
+        """Write all examples; how many were left out."""
+        left_out, longest, whole = 0, self.recipe.tokens.longest, self.corpus.whole_file
+        begun = False
+        for chunk in chunks(self.corpus.texts(split)):
+            sides = zip(*chunk, strict=True)
+            every = (
+                tokenizer.encode_all(list(side), continued=whole)
+                for tokenizer, side in zip(self.tokenizers, sides, strict=False)
+            )
+            for example in zip(*every, strict=True):
+                if not whole and not all(0 < len(ids) <= longest for ids in example):
+                    left_out += 1
+                    continue
+                for add, ids in zip(adds, example, strict=True):
+                    add(ids, continued=whole and begun)
+                begun = True
+        return left_out
 
     @property
     def parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.run.model.parameters())
 
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
-        """The first training lines, source and target in turn: as written, in tokens, and put together again."""
-        for pair in islice(self._text("train"), count):
-            for text, tokenizer in zip(pair, self.tokenizers, strict=True):
-                shown = [piece.text for piece in tokenizer.pieces(text)]
-                yield text, shown, tokenizer.decode(tokenizer.encode(text))
+        """The first training texts, side after side: as written, in tokens, and put together again."""
+        for example in islice(self.corpus.texts("train"), 1 if self.corpus.whole_file else count):
+            for text, tokenizer in zip(example, self.tokenizers, strict=False):
+                beginning = text[:EXAMPLE]
+                shown = [piece.text for piece in tokenizer.pieces(beginning)]
+                yield beginning, shown, tokenizer.decode(tokenizer.encode(beginning))
 
     # --- stepping ---
 
@@ -188,7 +174,11 @@ class Session:
         """Train until the budget is used, saving on the way. Whoever stops earlier calls `save`."""
         attempt = int(time.time())
         saved = time.monotonic()
-        for progress in train_steps(self.training, self.batches, validate=self.validate, save_best=self.save_best):
+        if isinstance(self.run.model, Fits):
+            steps = fit_steps(self.training, self.encoded["train"][0], validate=self.validate, save_best=self.save_best)
+        else:
+            steps = train_steps(self.training, self.batches, validate=self.validate, save_best=self.save_best)
+        for progress in steps:
             if progress.valid is not None:
                 self._log(progress, attempt)
             if progress.valid is not None or time.monotonic() - saved > SAVE_EVERY:
@@ -207,27 +197,15 @@ class Session:
         entry = dataclasses.asdict(progress)
         samples = entry.pop("samples")
         append_log(self.folder.log, {**entry, "attempt": attempt})
-        text = "".join(
-            f"step {progress.step}\n  source     {s}\n  reference  {r}\n  output     {o}\n" for s, r, o in samples
+        parts = ("source", "reference", "output")
+        told = (dict(zip(parts, sample, strict=True)) for sample in samples)
+        shown = (
+            "".join(f"  {part:9}  {text}\n" for part, text in each.items() if text or part == "output") for each in told
         )
-        append(self.folder.samples, text)
+        append(self.folder.samples, "".join(f"step {progress.step}\n{each}" for each in shown))
 
     def validate(self) -> tuple[dict[str, float], tuple[Sample, ...]]:
-        """Loss over the validation pairs; BLEU too where it decides; a few translations."""
-        model = cast(Learns, self.run.model)
-        nll, tokens = 0.0, 0
-        lengths = self.valid_pairs.source.lengths, self.valid_pairs.target.lengths
-        for indices in validation_plan(*lengths, tokens=4096):
-            loss = model.loss(self.valid_pairs.collate(indices).to(self.device))
-            nll, tokens = nll + float(loss.nll), tokens + loss.tokens
-        metrics = {"loss": nll / tokens, "tokens": float(tokens)}
-        count = len(self.valid_text) if self.training.config.metric == "bleu" else SHOWN_SAMPLES
-        shown = self.valid_text[:count]
-        outputs = [p.text for p in self.run.predict([s for s, _ in shown])]
-        if self.training.config.metric == "bleu":
-            metrics["bleu"] = score.bleu(outputs, [reference for _, reference in shown]).value
-        samples = (Sample(*pair, output) for pair, output in zip(shown, outputs, strict=True))
-        return metrics, tuple(islice(samples, SHOWN_SAMPLES))
+        return self.corpus.validate(self.run, self.encoded["valid"])
 
 
 def hashes(folder: Path, split: Split) -> list[str]:
@@ -247,7 +225,7 @@ def left_out_of(folder: Path, split: Split) -> int | None:
         return None
 
 
-def chunks(texts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def chunks(texts: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
     iterator = iter(texts)
     while chunk := list(islice(iterator, LINES_AT_ONCE)):
         yield chunk

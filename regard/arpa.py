@@ -1,0 +1,276 @@
+"""ARPA files: n-grams as text, which KenLM, SRILM and their like read and write.
+
+    \\data\\
+    ngram 1=5
+    ngram 2=3
+
+    \\1-grams:
+    -0.7781513	word	-0.30103
+
+    \\2-grams:
+    -0.39794	<s> word
+
+    \\end\\
+
+Left stands log₁₀ P(last word | the others), right log₁₀ γ of all of them as a context, 0 where there is none; −99 is
+log₁₀ 0. <bos> is <s>, <eos> is </s>. A type that an ARPA file cannot hold is escaped: the empty one is <join>, white
+space in a type is <U+000A> and its like, and so is the first < of what would be taken for one of these marks.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from codecs import getwriter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.checkpoint import replacing
+from regard.config import shown
+from regard.data.text import read_lines
+from regard.interface import BOS, EOS, SPECIALS, UNK, UserError
+from regard.models.ngram import NGram, Order
+
+Integers = NDArray[np.int64]
+ZERO = -99.0  # log₁₀ 0, by convention
+LN_10 = math.log(10)
+BLOCK = 1 << 16  # n-grams that are written at once
+
+MARKS = {"<s>": BOS, "</s>": EOS, "<unk>": UNK, "<UNK>": UNK}
+EMPTY = "<join>"
+OFFSET = len(SPECIALS)
+TO_ESCAPE = re.compile(r"[\s\0]|<(?=U\+)")
+COUNT = re.compile(r"ngram\s+([0-9]{1,4})\s*=\s*([0-9]{1,15})")
+ESCAPED = re.compile(r"<U\+([0-9A-F]{4,6})>")
+
+
+def escape(word: str) -> str:
+    """A type as an ARPA file holds it; no two become the same, and none a mark."""
+    if not word:
+        return EMPTY
+    if word in MARKS or word == EMPTY:
+        return _code("<") + word[1:]
+    return TO_ESCAPE.sub(lambda match: _code(match[0]), word)
+
+
+def unescape(word: str) -> str:
+    if word == EMPTY:
+        return ""
+    return ESCAPED.sub(lambda match: _character(match[0], int(match[1], 16)), word)
+
+
+def _code(character: str) -> str:
+    return f"<U+{ord(character):04X}>"
+
+
+def _character(text: str, code: int) -> str:
+    """Only what is ever escaped: anything else was written by others and means itself."""
+    character = chr(code) if code < 0x110000 else ""
+    return character if character == "<" or TO_ESCAPE.fullmatch(character) else text
+
+
+# --- writing ---
+
+
+def write(path: Path, model: NGram, words: Sequence[str]) -> None:
+    """`words` are the vocabulary's types after the specials, by id. The file is whole, or it is not there."""
+    if len(words) != model.vocab - OFFSET:
+        raise ValueError(f"{len(words)} words for a vocabulary of {model.vocab}")
+    orders = model.tables()
+    names = np.array([SPECIALS[0], *list(MARKS)[:3], *map(escape, words)], dtype=object)
+    with replacing(path) as raw:
+        file = getwriter("utf-8")(raw)
+        file.write("\\data\\\n")
+        for n, order in enumerate(orders, start=1):
+            file.write(f"ngram {n}={len(order.log_prob) - (n == 1)}\n")  # <pad> is none
+        for n, order in enumerate(orders, start=1):
+            file.write(f"\n\\{n}-grams:\n")
+            for first in range(BOS if n == 1 else 0, len(order.log_prob), BLOCK):
+                file.writelines(_lines(orders[:n], np.arange(first, min(first + BLOCK, len(order.log_prob))), names))
+        file.write("\n\\end\\\n")
+
+
+def _lines(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> Iterator[str]:
+    """Of these n-grams of the last of the orders."""
+    last = orders[-1]
+    grams = _spelt(orders, numbers, names)
+    log_probs = map(_text, last.log_prob[numbers])
+    if not len(last.log_backoff):
+        return (f"{log_prob}\t{gram}\n" for log_prob, gram in zip(log_probs, grams, strict=True))
+    backoffs = map(_text, last.log_backoff[numbers])
+    return (f"{p}\t{gram}\t{b}\n" for p, gram, b in zip(log_probs, grams, backoffs, strict=True))
+
+
+def _spelt(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> list[str]:
+    """Number -> key -> the last word and the number of the words before it, down to the first word."""
+    columns: list[list[str]] = []
+    for order in orders[:0:-1]:
+        numbers, last = np.divmod(order.keys[numbers], len(names))
+        columns.append(names[last].tolist())
+    columns.append(names[numbers].tolist())
+    return [" ".join(gram) for gram in zip(*reversed(columns), strict=True)]
+
+
+def _text(logarithm: float) -> str:
+    """Nine digits: a float32 comes back as it was."""
+    return f"{float(logarithm) / LN_10:.9g}" if logarithm > -math.inf else f"{ZERO:g}"
+
+
+# --- reading ---
+
+
+class _Reader:
+    """The lines of a file, one after the other, and where one is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines = read_lines(path)
+        self.number = 0
+
+    def next(self, expected: str) -> str:
+        for line in self.lines:
+            self.number += 1
+            return line
+        raise UserError(f"{self.path} ends after line {self.number}, before {expected}: give a whole ARPA file.")
+
+    def must_be(self, expected: str) -> None:
+        """The next line that is not blank."""
+        while not (line := self.next(expected).strip()):
+            pass
+        if line != expected:
+            self.refuse(f"{shown(line)} stands where {expected} should")
+
+    def refuse(self, what: str, line: int | None = None) -> NoReturn:
+        raise UserError(f"{self.path}, line {line or self.number}: {what}; copy or write the file again.")
+
+
+class _Section(NamedTuple):
+    """The n-grams of one length as the file has them, one a line."""
+
+    grams: Integers  # (n-grams, n): ids
+    log_prob: NDArray[np.float32]
+    log_backoff: NDArray[np.float32]
+    first: int  # its line
+
+
+def read(path: Path) -> tuple[list[str], NGram]:
+    """The types after the specials, by id, and the model; from a plain file or gzip."""
+    reader = _Reader(path)
+    while reader.next("\\data\\").strip() != "\\data\\":  # what stands before it is a comment
+        pass
+    counts = _counts(reader)
+    words = _Words(reader)
+    section = _section(reader, 1, counts[0], words.add)
+    orders = [_unigrams(section, OFFSET + len(words.types))]
+    for n, count in enumerate(counts[1:], start=2):
+        orders.append(_longer(reader, _section(reader, n, count, words.ids.__getitem__), orders))
+    reader.must_be("\\end\\")
+    orders[-1] = orders[-1]._replace(log_backoff=np.empty(0, dtype=np.float32))  # they are never a context
+    is_open = bool(orders[0].log_prob[UNK] > -np.inf)
+    model = NGram(vocab=OFFSET + len(words.types), order=len(orders), discounts="three", open=is_open)
+    model.put(orders)
+    return words.types, model
+
+
+class _Words:
+    """The words of the 1-grams."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self.reader = reader
+        self.ids: dict[str, int] = {}  # of each as it is written
+        self.types: list[str] = []  # what they mean, by id, after the specials
+        self.met: set[str | int] = set()
+
+    def add(self, word: str) -> int:
+        mark = MARKS.get(word)
+        meaning = unescape(word) if mark is None else mark
+        if meaning in self.met:
+            self.reader.refuse(f"{shown(word)} is there for the second time")
+        self.met.add(meaning)
+        if isinstance(meaning, str):
+            self.types.append(meaning)
+        self.ids[word] = OFFSET + len(self.types) - 1 if mark is None else mark
+        return self.ids[word]
+
+
+def _counts(reader: _Reader) -> list[int]:
+    counts: list[int] = []
+    while line := reader.next("\\1-grams:").strip():
+        match = COUNT.fullmatch(line)
+        if not match or int(match[1]) != len(counts) + 1:
+            reader.refuse(f"{shown(line)} stands where 'ngram {len(counts) + 1}=' and a number should")
+        counts.append(int(match[2]))
+    if not counts:
+        reader.refuse("it does not say how many n-grams there are")
+    return counts
+
+
+def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -> _Section:
+    title = f"\\{n}-grams:"
+    reader.must_be(title)
+    first = reader.number + 1
+    grams, log_probs, backoffs = array("q"), array("d"), array("d")
+    for _ in range(count):
+        line = reader.next(f"the end of {title}")
+        fields = line.replace("\t", " ").split(" ")
+        if "" in fields:
+            fields = [field for field in fields if field]
+        try:
+            if not n + 1 <= len(fields) <= n + 2:
+                raise ValueError
+            log_probs.append(float(fields[0]))
+            backoffs.append(float(fields[n + 1]) if len(fields) == n + 2 else 0.0)
+            grams.extend(map(id_of, fields[1 : n + 1]))
+        except ValueError:
+            reader.refuse(f"{shown(line)} is none of the {count} {n}-grams: a number, {n} words, perhaps a number")
+        except KeyError as unknown:
+            reader.refuse(f"{shown(unknown.args[0])} is not among the 1-grams")
+    log_prob, log_backoff = _natural(log_probs), _natural(backoffs)
+    for wrong in np.flatnonzero(~((log_prob <= 0) & (log_backoff < np.inf)))[:1]:
+        reader.refuse("its probability is above 1, or a number is none or infinite", first + int(wrong))
+    return _Section(np.asarray(grams).reshape(count, n), log_prob, log_backoff, first)
+
+
+def _natural(logarithms: array[float]) -> NDArray[np.float32]:
+    values = np.asarray(logarithms)
+    with np.errstate(over="ignore"):
+        return np.where(values <= ZERO, -np.inf, values * LN_10).astype(np.float32)
+
+
+def _unigrams(section: _Section, vocab: int) -> Order:
+    ids = section.grams[:, 0]
+    log_prob = np.full(vocab, -np.inf, dtype=np.float32)
+    log_backoff = np.zeros(vocab, dtype=np.float32)
+    log_prob[ids], log_backoff[ids] = section.log_prob, section.log_backoff
+    log_prob[BOS] = -np.inf  # it is context only, whatever the file says
+    return Order(np.empty(0, dtype=np.int64), log_prob, log_backoff)
+
+
+def _longer(reader: _Reader, section: _Section, orders: Sequence[Order]) -> Order:
+    n, vocab = len(orders) + 1, len(orders[0].log_prob)
+    numbers, *columns = section.grams.T
+    for order, column in zip(orders[1:], columns, strict=False):
+        numbers = _find(order.keys, numbers * vocab + column)
+    for missing in np.flatnonzero(numbers < 0)[:1]:
+        reader.refuse(f"its first {n - 1} words are not among the {n - 1}-grams", section.first + int(missing))
+    keys = numbers * vocab + columns[-1]
+    by_key = np.argsort(keys, kind="stable")
+    keys = keys[by_key]
+    for twice in np.flatnonzero(keys[1:] == keys[:-1])[:1]:
+        reader.refuse("its words are there for the second time", section.first + int(by_key[twice + 1]))
+    log_prob = section.log_prob[by_key]
+    log_prob[keys % vocab == BOS] = -np.inf
+    return Order(keys, log_prob, section.log_backoff[by_key])
+
+
+def _find(keys: Integers, wanted: Integers) -> Integers:
+    """The number of each; −1 where there is none, and for what begins with none."""
+    if not len(keys):
+        return np.full_like(wanted, -1)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)

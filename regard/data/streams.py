@@ -1,0 +1,90 @@
+"""One long text, read in windows: many places of it side by side, or anywhere at random.
+
+A window of w tokens has w + 1 columns: all but the last are read, all but the first predicted.
+
+Carried   The text is cut into as many stretches as there are rows; window i + 1 of a row goes on where window i ended,
+          so that a recurrent model can go on too. Each epoch shifts the cuts.
+Anywhere  Rows begin at random places, for models that see one window and nothing before it.
+
+Which tokens meet in a batch is a function of (seed, epoch, index).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.batches import Integers, Stats
+from regard.interface import Batch
+
+
+def windows_at(tokens: Integers, starts: Integers, width: int) -> Tensor:
+    """(rows, width + 1): from each start on."""
+    return torch.from_numpy(tokens[starts[:, None] + np.arange(width + 1)].astype(np.int64))
+
+
+class Carried:
+    def __init__(self, tokens: Integers, *, rows: int, window: int, seed: int | None) -> None:
+        """With `seed` None nothing is shifted."""
+        self.tokens = tokens
+        self.rows = self.carries = max(1, min(rows, (len(tokens) - 1) // window))
+        self.window = window
+        self.seed = seed
+
+    def _cuts(self, epoch: int) -> tuple[int, int]:
+        """Where the first row starts, and how many tokens each row predicts."""
+        shift = 0
+        if self.seed is not None:
+            most = min(self.window, (len(self.tokens) - 1) // 2, len(self.tokens) - 1 - self.rows)
+            shift = int(np.random.default_rng([self.seed, epoch]).integers(most + 1))
+        return shift, (len(self.tokens) - 1 - shift) // self.rows
+
+    def count(self, epoch: int) -> int:
+        return -(-self._cuts(epoch)[1] // self.window)
+
+    def get(self, epoch: int, index: int) -> Batch:
+        shift, span = self._cuts(epoch)
+        done = index * self.window
+        starts = shift + np.arange(self.rows) * span + done
+        return Batch.of_text(windows_at(self.tokens, starts, min(self.window, span - done)))
+
+    def stats(self) -> Stats:
+        return Stats(batches=self.count(0), shapes=1, real=1.0)
+
+
+class Anywhere:
+    carries = 0
+
+    def __init__(self, tokens: Integers, *, rows: int, window: int, seed: int) -> None:
+        self.tokens = tokens
+        self.window = min(window, len(tokens) - 1)
+        self.rows = rows
+        self.seed = seed
+
+    def count(self, epoch: int) -> int:
+        return max(1, len(self.tokens) // (self.rows * self.window))
+
+    def get(self, epoch: int, index: int) -> Batch:
+        random = np.random.default_rng([self.seed, epoch, index])
+        starts = random.integers(len(self.tokens) - self.window, size=self.rows)
+        return Batch.of_text(windows_at(self.tokens, starts, self.window))
+
+    def stats(self) -> Stats:
+        return Stats(batches=self.count(0), shapes=1, real=1.0)
+
+
+def spans(predicted: int, longest: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """Windows over a text of so many tokens to predict: where each begins to read, begins to count, and ends.
+
+    Every token counts once, in the first window that reaches it, so that it has at least `longest - stride` tokens
+    before it where the text has them.
+    """
+    counted = 0
+    begin = 0
+    while counted < predicted:
+        end = min(predicted, begin + longest)
+        yield begin, counted, end
+        counted, begin = end, begin + stride

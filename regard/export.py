@@ -1,0 +1,63 @@
+"""export: a run's model in other programs' forms, and such models as runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from regard import arpa, machine
+from regard.checkpoint import Folder, make_folder, write_atomically, write_tensors
+from regard.data.sources import Arpa
+from regard.data.text import content_hash
+from regard.data.tokenizers import Tokenizers
+from regard.data.tokens import Tokenizer
+from regard.interface import UserError
+from regard.models.ngram import Config, NGram
+from regard.recipe import PlainTokens, Recipe
+from regard.run import load
+from regard.train.loop import TrainConfig, Training, weights
+
+
+def to_arpa(run: Path, path: Path) -> None:
+    """The n-grams of a run as an ARPA file."""
+    loaded = load(run)
+    if not isinstance(loaded.model, NGram):
+        raise UserError(
+            f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train model.name=ngram."
+        )
+    arpa.write(path, loaded.model, loaded.tokenizers.target.scheme.vocabulary)
+
+
+def from_arpa(file: Path, folder: Path) -> None:
+    """A new run of the n-grams in an ARPA file; its words are those between the text's spaces and stops."""
+    place = Folder(folder)
+    if place.config.exists() or place.best.exists():
+        raise UserError(f"{folder} is a run already: choose another folder with -o.")
+    words, model = arpa.read(file)
+    config = Config(order=model.order)
+    data = Arpa(str(file.resolve()))
+    recipe = Recipe(
+        task="language",
+        seed=1,
+        data_name="arpa",
+        data=data,
+        tokens=PlainTokens(kind="words", size=0),
+        model_name="ngram",
+        model=config,
+        train=TrainConfig(steps=1),
+        folder=file.resolve().parent,
+    )
+    tokenizer = Tokenizer.from_json({"kind": "words", "vocabulary": words})
+    make_folder(place.path)
+    facts = {
+        **machine.facts(),
+        "files": {"file": str(file)},
+        "data": content_hash(file),
+        "precision": "float32",
+    }
+    write_atomically(place.environment, json.dumps(facts, indent=2) + "\n")
+    write_atomically(place.tokenizer, Tokenizers(tokenizer, tokenizer).to_json())
+    write_tensors(place.best, weights(model), {"step": 1})
+    finished = Training(model, recipe.train, step=1)
+    write_tensors(place.last, finished.tensors(), finished.facts())
+    write_atomically(place.config, recipe.to_toml(placed=True))

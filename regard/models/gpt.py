@@ -1,0 +1,132 @@
+"""gpt: a Transformer's decoder alone, reading its own text.
+
+Every token looks at itself and at those before it, layer upon layer, and predicts the next.
+    gpt1   post-norm, learned positions, GELU   Radford 2018        gpt2   the same, pre-norm   Radford 2019
+It sees `context` tokens at once. Writing beyond them, it reads the last half of them again and goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.interface import Tree
+from regard.layers.dropout import Dropout
+from regard.layers.encoders import Embedding
+from regard.layers.heads import SoftmaxHead
+from regard.layers.positions import Positions, position
+from regard.layers.transformer import Stack, causal
+from regard.models.design import Design, Vocabulary
+from regard.models.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Config:
+    dim: int = 256  # width of a token's vector, throughout
+    heads: int = 4  # looks at once; dim must be a multiple of it
+    feed_forward: int = 1024  # width inside the feed-forward layers
+    layers: int = 4  # blocks
+    context: int = 256  # tokens it sees at once
+    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
+    activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
+    positions: Literal["learned", "sinusoidal", "rotary"] = "learned"  # how a token knows where it stands
+    tie: bool = True  # the output matrix is the embedding
+    dropout: float = 0.1  # on embeddings and on what each part adds
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "dim", "heads", "feed_forward")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, between(2, 1_000_000), "context")
+        keep_within(self, SHARE, "dropout")
+        if self.dim % self.heads:
+            raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
+
+
+class CausalStack(nn.Module):
+    """A Stack that looks back only, with at most `context` tokens in sight."""
+
+    def __init__(self, *, positions: Positions | None, stack: Stack, dropout: float, context: int) -> None:
+        super().__init__()
+        self.positions = positions
+        self.stack = stack
+        self.dropout = Dropout(dropout)
+        self.context = context
+
+    def start(self, rows: int) -> Tree:
+        """The caches, and the vectors that they were made from."""
+        caches = self.stack.caches(rows)
+        dim = self.stack.blocks[0].self_attention.query.in_features
+        return caches, caches[0].keys.new_zeros(rows, 0, dim)
+
+    def forward(self, x: Tensor, real: Tensor | None = None, state: Tree = None) -> tuple[Tensor, Tree]:
+        """x (batch, time, dim) -> (batch, time, dim). Going on from a state, all rows are of one length, and only what
+        comes out at the last place is promised."""
+        if state is None:
+            return self._read(x, 0, None)[0], None
+        if real is not None and not bool((real.any(0) == real.all(0)).all()):
+            raise ValueError("texts that are gone on with together must be of one length")
+        x = x if real is None else x[:, : int(real.sum(1).max())]
+        caches, seen = state
+        for few in torch.split(x, max(1, self.context // 2), 1):
+            seen = torch.cat([seen, few], 1)
+            if seen.shape[1] > self.context:
+                caches, seen = self.stack.caches(len(x)), seen[:, -(self.context // 2) :]
+                few = seen
+            hidden, caches = self._read(few, seen.shape[1] - few.shape[1], caches)
+        return hidden, (caches, seen)
+
+    def _read(self, x: Tensor, first: int, caches: Tree) -> tuple[Tensor, Tree]:
+        time = x.shape[1]
+        if self.positions is not None:
+            x = self.positions(x, torch.arange(first, first + time, device=x.device))
+        mask = causal(time, x.device) if caches is None else None
+        read: tuple[Tensor, Tree] = self.stack(self.dropout(x), mask=mask, caches=caches)
+        return read
+
+
+def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
+    embed = Embedding(vocab=vocabulary.target, dim=config.dim)
+    rotary = config.positions == "rotary"
+    stack = Stack(
+        dim=config.dim,
+        heads=config.heads,
+        hidden=config.feed_forward,
+        layers=config.layers,
+        dropout=config.dropout,
+        norm=config.norm,
+        activation=config.activation,
+        cross=False,
+        rotary=rotary,
+    )
+    body = CausalStack(
+        positions=None if rotary else position(config.positions, dim=config.dim, longest=config.context),
+        stack=stack,
+        dropout=config.dropout,
+        context=config.context,
+    )
+    head = SoftmaxHead(dim=config.dim, vocab=vocabulary.target, tied=embed.weight if config.tie else None)
+    return LanguageModel(embed=embed, body=body, head=head, context=config.context)
+
+
+DESIGN = Design(
+    name="gpt",
+    paper="Radford et al.: Improving language understanding by generative pre-training",
+    year=2018,
+    task="language",
+    config=Config,
+    build=build,
+    sizes=(
+        Config(dim=128, heads=4, feed_forward=512, layers=3, context=128),
+        Config(dim=256, heads=4, feed_forward=1024, layers=4),
+        Config(dim=384, heads=6, feed_forward=1536, layers=6),
+        Config(dim=512, heads=8, feed_forward=2048, layers=8),
+    ),
+    presets={
+        "gpt1": Config(dim=768, heads=12, feed_forward=3072, layers=12, context=512, norm="post"),
+        "gpt2": Config(dim=768, heads=12, feed_forward=3072, layers=12, context=1024),
+    },
+)

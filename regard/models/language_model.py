@@ -1,0 +1,118 @@
+"""The shell of every language model that learns: embed, read, predict the next token.
+
+P(x) = ∏ₜ P(xₜ | x₁ … xₜ₋₁). A body reads vectors and sees no later one; a head makes distributions of its states.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.interface import PAD, Batch, Loss, State, Tree
+from regard.layers.dropout import Dropout
+
+
+class Body(Protocol):
+    """Reads any number of vectors at once, from the beginning (state None) or going on from a state.
+
+    It may answer for fewer places than it was given, if the last is among them, where it goes on from a state.
+    """
+
+    def __call__(
+        self, x: Tensor, real: Tensor | None = None, state: Tree = None
+    ) -> tuple[Tensor, Tree]: ...  # (batch, time, dim) -> (batch, time, hidden)
+
+    def start(self, rows: int) -> Tree: ...  # the state before anything is read
+
+
+class Head(Protocol):
+    reach: int  # how many of the latest tokens it reads itself
+
+    def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor: ...
+
+    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss: ...
+
+
+class LanguageModel(nn.Module):
+    def __init__(
+        self, *, embed: nn.Module, body: Body, head: Head, dropout: float = 0.0, context: int | None = None
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.body = body
+        self.head = head
+        self.dropout = Dropout(dropout)
+        self.context = context  # tokens it sees at once; None: any number
+
+    # --- whole texts, or windows of them ---
+
+    def begin(self, rows: int) -> Tree:
+        """The state before anything is read: the body's, and the latest tokens for the head."""
+        return self.body.start(rows), torch.full((rows, self.head.reach), PAD, device=self._device())
+
+    def loss(self, batch: Batch) -> Loss:
+        hidden, recent, after = self._read(batch)
+        assert batch.target is not None
+        return self.head.loss(hidden, batch.target[:, 1:], recent)._replace(state=after)
+
+    def logits(self, batch: Batch) -> Tensor:
+        hidden, recent, _ = self._read(batch)
+        return self.head.logits(hidden, recent)  # (batch, target - 1, vocab)
+
+    def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
+        hidden, recent, after = self._read(batch)
+        assert batch.target is not None
+        answers = batch.target[:, 1:]
+        logits = self.head.logits(hidden, recent)
+        exact = logits if logits.dtype is torch.float64 else logits.float()
+        chosen = exact.log_softmax(-1).gather(-1, answers[..., None])[..., 0]
+        return chosen * (answers != PAD), after  # (batch, target - 1)
+
+    def _read(self, batch: Batch) -> tuple[Tensor, Tensor, Tree]:
+        """Hidden states, the latest tokens at each place, and the state after the last column.
+
+        Padding stands at the end, so what is predicted never depends on it; the state after it is of no use.
+        """
+        assert batch.target is not None
+        tokens = batch.target[:, :-1]
+        body, latest = (None, self.begin(len(tokens))[1]) if batch.state is None else batch.state
+        hidden, body = self.body(self.embed(tokens), None, body)
+        recent, latest = _recent(latest, tokens)
+        return self.dropout(hidden), recent, (body, latest)
+
+    # --- one token at a time ---
+
+    def start(self, batch: Batch) -> State:
+        """All but the last token of each row is read."""
+        assert batch.target is not None
+        tokens = batch.target[:, :-1]  # (rows, time)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        real = places < (batch.target != PAD).sum(1, keepdim=True) - 1
+        body, latest = self.begin(len(tokens))
+        if tokens.shape[1]:
+            _, body = self.body(self.embed(tokens), real, body)
+            read = torch.cat([latest, tokens], 1)
+            ends = real.sum(1, keepdim=True) + torch.arange(self.head.reach, device=tokens.device)
+            latest = read.gather(1, ends)
+        return State(None, (body, latest))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        body, latest = state.carry
+        hidden, body = self.body(self.embed(tokens[:, None]), None, body)
+        recent, latest = _recent(latest, tokens[:, None])
+        logits = self.head.logits(self.dropout(hidden[:, -1:]), recent)[:, 0]
+        return logits, State(state.memory, (body, latest), state.width)
+
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+def _recent(latest: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The last `reach` tokens at each place, its own included: (rows, time, reach); and after the last place."""
+    reach, time = latest.shape[1], tokens.shape[1]
+    if not reach:
+        return tokens.new_empty(*tokens.shape, 0), latest
+    joined = torch.cat([latest, tokens], 1)
+    return joined.unfold(1, reach, 1)[:, 1 : time + 1], joined[:, time:]

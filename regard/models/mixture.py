@@ -1,0 +1,55 @@
+"""Several models as one: P(x) = Σₖ wₖ Pₖ(x), token by token.
+
+An n-gram beside a network, or an ensemble of translators: whatever starts and steps can be mixed, if the models mean
+the same by each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.interface import Batch, Bounded, Generates, Scores, State, Tree, Windowed
+
+
+class Mixture(nn.Module):
+    weights: Tensor
+
+    def __init__(self, models: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        shares = torch.tensor(weights or [1.0] * len(models), dtype=torch.float64)
+        self.register_buffer("weights", shares / shares.sum())  # (models,)
+        rooms = [model.longest for model in models if isinstance(model, Bounded)]
+        self.longest = min((room for room in rooms if room is not None), default=None)
+        sights = [model.context for model in models if isinstance(model, Windowed)]
+        self.context = min((sight for sight in sights if sight is not None), default=None)
+
+    def start(self, batch: Batch) -> State:
+        states = [cast(Generates, model).start(batch) for model in self.models]
+        return State(tuple(state.memory for state in states), tuple(state.carry for state in states))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        each, carries = [], []
+        for model, memory, carry in zip(self.models, state.memory, state.carry, strict=True):
+            logits, after = cast(Generates, model).step(tokens, State(memory, carry, state.width))
+            each.append(logits.double().log_softmax(-1))
+            carries.append(after.carry)
+        return self._mixed(torch.stack(each)).float(), State(state.memory, tuple(carries), state.width)
+
+    def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
+        each, states = [], []
+        for place, model in enumerate(self.models):
+            state = None if batch.state is None else batch.state[place]
+            scored, after = cast(Scores, model).log_probs(Batch(batch.source, batch.target, state))
+            each.append(scored.double())
+            states.append(after)
+        return self._mixed(torch.stack(each)), tuple(states)
+
+    def _mixed(self, log_probs: Tensor) -> Tensor:
+        """(models, …) -> (…)"""
+        shares = self.weights.log().view(-1, *[1] * (log_probs.dim() - 1))
+        return (log_probs + shares).logsumexp(0)

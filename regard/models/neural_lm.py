@@ -1,0 +1,89 @@
+"""neural_lm: the first neural language model, a window of words side by side.
+
+y = b + W x + U tanh(d + H x);   x = the vectors of the last n − 1 tokens, one after the other   (Bengio 2003, part 2)
+W x are the direct connections. Similar words have similar vectors: what is learnt of one sentence is learnt of many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import SHARE, WIDTH, between, keep_within
+from regard.layers.dropout import Dropout
+from regard.layers.encoders import Embedding
+from regard.layers.heads import SoftmaxHead
+from regard.models.design import Design, Vocabulary
+from regard.models.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Config:
+    order: int = 5  # the n of its n-grams: it sees the n − 1 tokens before the one it predicts
+    embedding: int = 100  # width of a token's vector
+    hidden: int = 300  # width of the layer above them
+    direct: bool = True  # connect the vectors to the output directly, too
+    dropout: float = 0.2  # on embeddings and before the output
+
+    def __post_init__(self) -> None:
+        keep_within(self, between(2, 100), "order")
+        keep_within(self, WIDTH, "embedding", "hidden")
+        keep_within(self, SHARE, "dropout")
+
+
+class Window(nn.Module):
+    """[tanh(d + H x); x], or its first half alone; x the latest vectors, zeros where there is none yet."""
+
+    def __init__(self, *, dim: int, reach: int, hidden: int, direct: bool, dropout: float) -> None:
+        super().__init__()
+        self.dim, self.reach, self.direct = dim, reach, direct
+        self.widen = nn.Linear(reach * dim, hidden)
+        self.dropout = Dropout(dropout)
+        self.output_dim = hidden + (reach * dim if direct else 0)
+
+    def start(self, rows: int) -> Tensor:
+        return self.widen.weight.new_zeros(rows, self.reach - 1, self.dim)
+
+    def forward(self, x: Tensor, real: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x (batch, time, dim), real (batch, time) padded at the end -> (batch, time, output_dim), the last vectors."""
+        rows, time, _ = x.shape
+        joined = torch.cat([self.start(rows) if state is None else state, x], 1)
+        windows = joined.unfold(1, self.reach, 1).transpose(2, 3).flatten(2)  # (batch, time, reach · dim)
+        hidden = self.dropout(self.widen(windows).tanh())
+        read = torch.full((rows, 1), time, device=x.device) if real is None else real.sum(1, keepdim=True)
+        ends = read + torch.arange(self.reach - 1, device=x.device)
+        after = joined.gather(1, ends[..., None].expand(-1, -1, self.dim))
+        return torch.cat([hidden, windows], -1) if self.direct else hidden, after
+
+
+def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
+    body = Window(
+        dim=config.embedding,
+        reach=config.order - 1,
+        hidden=config.hidden,
+        direct=config.direct,
+        dropout=config.dropout,
+    )
+    return LanguageModel(
+        embed=Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout),
+        body=body,
+        head=SoftmaxHead(dim=body.output_dim, vocab=vocabulary.target),
+    )
+
+
+DESIGN = Design(
+    name="neural_lm",
+    paper="Bengio et al.: A neural probabilistic language model",
+    year=2003,
+    task="language",
+    config=Config,
+    build=build,
+    sizes=(
+        Config(embedding=60, hidden=100),
+        Config(embedding=100, hidden=300),
+        Config(embedding=150, hidden=500),
+        Config(embedding=200, hidden=800),
+    ),
+)

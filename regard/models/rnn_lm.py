@@ -1,0 +1,84 @@
+"""rnn_lm: everything read so far in one state, which predicts the next token.
+
+hₜ = f(xₜ, hₜ₋₁);   P(xₜ₊₁ | x₁ … xₜ) = softmax(W hₜ + b)
+Any cell, any depth. Gradients are cut between windows (truncated back-propagation); the state is not.
+With head = "features", counted contexts vote beside the network: + Σₖ table[hash(xₜ₋ₖ₊₁ … xₜ)]   (Mikolov 2011).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.layers.cells import CELLS, CellName
+from regard.layers.encoders import Embedding
+from regard.layers.heads import AdaptiveHead, FeatureHead, SoftmaxHead, adaptive_cutoffs
+from regard.layers.recurrent import Recurrent
+from regard.models.design import Design, Vocabulary
+from regard.models.language_model import Head, LanguageModel
+
+
+@dataclass(frozen=True)
+class Config:
+    embedding: int = 256  # width of a token's vector
+    hidden: int = 256  # width of the recurrent state
+    layers: int = 1  # recurrent layers
+    cell: CellName = "lstm"  # the recurrent cell
+    tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
+    head: Literal["softmax", "adaptive", "features"] = (
+        "softmax"  # over all types; frequent ones first and rare ones in groups; or with hashed n-grams beside it
+    )
+    reach: int = 2  # of the hashed n-grams: the latest tokens they see, at most
+    rows: int = 1000  # of the hashed n-grams: places to keep contexts in, for each length
+    dropout: float = 0.2  # on embeddings, between layers and before the output
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "embedding", "hidden")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, between(1, 10), "reach")
+        keep_within(self, between(1, 1_000_000), "rows")
+        keep_within(self, SHARE, "dropout")
+        if self.tie and self.head == "adaptive":
+            raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
+        if self.tie and self.embedding != self.hidden:
+            raise ValueError(
+                f"tie needs embedding = {self.embedding} and hidden = {self.hidden} to be equal: "
+                "make them so, or set tie = false."
+            )
+
+
+def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
+    vocab = vocabulary.target
+    embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
+    tied = embed.weight if config.tie else None
+    head: Head
+    if config.head == "adaptive":
+        head = AdaptiveHead(dim=config.hidden, vocab=vocab, cutoffs=adaptive_cutoffs(vocab))
+    elif config.head == "features":
+        head = FeatureHead(dim=config.hidden, vocab=vocab, reach=config.reach, rows=config.rows, tied=tied)
+    else:
+        head = SoftmaxHead(dim=config.hidden, vocab=vocab, tied=tied)
+    body = Recurrent(
+        cell=CELLS[config.cell],
+        input_dim=config.embedding,
+        hidden=config.hidden,
+        layers=config.layers,
+        dropout=config.dropout,
+    )
+    return LanguageModel(embed=embed, body=body, head=head, dropout=config.dropout)
+
+
+DESIGN = Design(
+    name="rnn_lm",
+    paper="Mikolov et al.: Recurrent neural network based language model",
+    year=2010,
+    task="language",
+    config=Config,
+    build=build,
+    sizes=tuple(Config(embedding=width, hidden=width) for width in (128, 256, 512, 768)),
+    presets={
+        "mikolov": Config(embedding=200, hidden=200, cell="sigmoid", tie=False, dropout=0.0),
+        "maxent": Config(embedding=200, hidden=200, cell="sigmoid", tie=False, dropout=0.0, head="features"),
+    },
+)

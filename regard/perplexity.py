@@ -1,0 +1,203 @@
+"""How likely texts are, token by token, under whatever Scores.
+
+perplexity = exp(−Σ ln p / tokens);   bits per character = −Σ log₂ p / characters
+A model that carries its state reads a long text in windows and gives what it would give in one; one that sees only a
+window has each token counted once, with at least context − stride tokens before it where the text has them.
+A mixture's p is Σₖ wₖ pₖ; the weights that make a text likeliest are found by expectation-maximisation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.data.batches import Integers
+from regard.data.streams import spans
+from regard.interface import EOS, PAD, UNK, Batch, Scores, UserError, Windowed
+
+if TYPE_CHECKING:
+    from regard.run import Run
+
+Floats = NDArray[np.float64]
+TOKENS_AT_ONCE = 4096
+WINDOW = 1024  # tokens of a long text that are read at once
+ROUNDS = 100  # of expectation-maximisation
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Sums over texts, and what is made of them."""
+
+    log_prob: float  # natural logarithm
+    tokens: int  # that were predicted, each <eos> among them
+    unknown: int  # of them <unk>
+    ends: int  # of them <eos>
+    words: int  # between white space
+    characters: int  # line ends among them
+    context: int | None  # tokens that the model sees at once; None: any number
+    stride: int | None  # by which its window moves
+
+    @property
+    def per_token(self) -> float:
+        return perplexity(self.log_prob, self.tokens)
+
+    @property
+    def per_word(self) -> float:
+        """Words and ends of texts, as papers count them."""
+        return perplexity(self.log_prob, self.words + self.ends)
+
+    @property
+    def bits_per_character(self) -> float:
+        return -self.log_prob / math.log(2) / max(1, self.characters)
+
+
+def perplexity(log_prob: float, count: int) -> float:
+    return math.exp(min(700.0, -log_prob / max(1, count)))
+
+
+# --- of tokens ---------------------------------------------------------------------------------------------------
+
+
+def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.device, stride: int = 0) -> list[Floats]:
+    """ln p of every token of each text but its first, which is given. `stride` 0: half of what the model sees."""
+    context = model.context if isinstance(model, Windowed) else None
+    found = [np.zeros(max(0, len(text) - 1)) for text in texts]
+    longest = context or WINDOW
+    if context is not None:
+        stride = min(stride or max(1, context // 2), context)
+    pieces = []
+    for number, text in enumerate(texts):
+        predicted = len(text) - 1
+        if context is None and predicted > longest:
+            found[number] = carried_log_probs(model, text[None], device=device)[0]
+        else:
+            pieces += [(number, *span) for span in spans(predicted, longest, stride or longest)]
+    pieces.sort(key=lambda piece: piece[1] - piece[3])  # the longest first
+    while pieces:
+        _, begin, _, end = pieces[0]
+        count = max(1, TOKENS_AT_ONCE // (end - begin))
+        together, pieces = pieces[:count], pieces[count:]
+        rows = np.full((len(together), end - begin + 1), PAD, dtype=np.int64)
+        for row, (number, first, _, last) in zip(rows, together, strict=True):
+            row[: last - first + 1] = texts[number][first : last + 1]
+        with torch.inference_mode():
+            scored, _ = model.log_probs(Batch.of_text(torch.from_numpy(rows).to(device)))
+        for values, (number, first, counted, last) in zip(scored.double().cpu().numpy(), together, strict=True):
+            found[number][counted:last] = values[counted - first : last - first]
+    return found
+
+
+def carried_log_probs(model: Scores, rows: Integers, *, device: torch.device, window: int = WINDOW) -> Floats:
+    """The same of rows (rows, time) of one length, read in windows, with the state carried from one to the next."""
+    state: Any = None
+    scored = []
+    with torch.inference_mode():
+        for begin in range(0, rows.shape[1] - 1, window):
+            few = torch.from_numpy(rows[:, begin : begin + window + 1].astype(np.int64)).to(device)
+            values, state = model.log_probs(Batch.of_text(few, state))
+            scored.append(values.double().cpu())
+    found: Floats = torch.cat(scored, 1).numpy()
+    return found
+
+
+# --- of runs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scored:
+    likelihood: Likelihood
+    each: list[Floats]  # of each text, ln p of its tokens
+    weights: tuple[float, ...]  # of the runs
+
+
+def score_texts(
+    runs: Sequence[Run], texts: Sequence[str], *, stride: int = 0, weights: Sequence[float] | None = None
+) -> Scored:
+    """How likely texts are under a run, or under the mixture of several: their weights, if none are given, are equal.
+
+    Where runs were trained on a whole file, the texts are the pieces of one.
+    """
+    check_alike(runs)
+    shares = tuple(weights or [1 / len(runs)] * len(runs))
+    run = runs[0]
+    ids = encoded(run, texts)
+    every = [token_log_probs(scorer(one), ids, device=one.device, stride=stride) for one in runs]
+    each = [mixed(np.stack(those), shares) for those in zip(*every, strict=True)]
+    answers = np.concatenate([text[1:] for text in ids]) if ids else np.zeros(0)
+    contexts = [one.model.context for one in runs if isinstance(one.model, Windowed) and one.model.context]
+    context = min(contexts, default=None)
+    ends = 0 if run.whole_file else len(ids)
+    found = Likelihood(
+        log_prob=float(sum(values.sum() for values in each)),
+        tokens=len(answers),
+        unknown=int((answers == UNK).sum()),
+        ends=ends,
+        words=sum(len(text.split()) for text in texts),
+        characters=sum(map(len, texts)) + ends,
+        context=context,
+        stride=context and min(stride or max(1, context // 2), context),
+    )
+    return Scored(found, each, shares)
+
+
+def scorer(run: Run) -> Scores:
+    if not isinstance(run.model, Scores) or run.recipe.task != "language":
+        raise UserError(f"{run.recipe.model_name} is not a language model: give --source and --target to score it.")
+    return run.model
+
+
+def encoded(run: Run, texts: Sequence[str]) -> list[Integers]:
+    """Each text with what is given before it and, where texts end, its <eos>. A whole file's pieces are one text."""
+    pieces = run.tokenizers.target.encode_all(texts, continued=run.whole_file)
+    if run.whole_file:
+        return [np.array([*run.opening, *(token for piece in pieces for token in piece)], dtype=np.int64)]
+    return [np.array([*run.opening, *ids, EOS], dtype=np.int64) for ids in pieces]
+
+
+def check_alike(runs: Sequence[Run]) -> None:
+    """A mixture's runs must mean the same by a token, and by a text."""
+    first = runs[0]
+    for other in runs[1:]:
+        if other.recipe.task != first.recipe.task:
+            raise UserError(f"{first.name} is for {first.recipe.task}, {other.name} for {other.recipe.task}.")
+        if other.tokenizers.to_json() != first.tokenizers.to_json():
+            raise UserError(
+                f"{first.name} and {other.name} have different vocabularies: train one with train.from, or from the "
+                "same text and [tokens], so that their probabilities are of the same things."
+            )
+        if other.whole_file != first.whole_file:
+            raise UserError(f"Of {first.name} and {other.name} one was trained on a whole file, one on texts.")
+
+
+def mixed(log_probs: Floats, weights: Sequence[float]) -> Floats:
+    """ln Σₖ wₖ pₖ, log_probs (runs, tokens) -> (tokens,)."""
+    with np.errstate(divide="ignore"):
+        weighted = log_probs + np.log(np.asarray(weights))[:, None]
+    total: Floats = np.logaddexp.reduce(weighted, axis=0)
+    return total
+
+
+def fitted_weights(log_probs: Floats) -> tuple[float, ...]:
+    """The weights under which these tokens, (runs, tokens), are likeliest; what is impossible to all has no say."""
+    log_probs = log_probs[:, (log_probs > -np.inf).any(0)]
+    weights = np.full(len(log_probs), 1 / len(log_probs))
+    for _ in range(ROUNDS if log_probs.size else 0):
+        with np.errstate(divide="ignore"):
+            joint = log_probs + np.log(weights)[:, None]
+        weights = np.exp(joint - np.logaddexp.reduce(joint, axis=0)).mean(1)
+    return tuple(float(weight) for weight in weights / weights.sum())
+
+
+def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
+    """Fitted on the validation text of the first run's recipe."""
+    check_alike(runs)
+    texts = list(runs[0].valid_texts())
+    ids = encoded(runs[0], texts)
+    every = [token_log_probs(scorer(run), ids, device=run.device, stride=stride) for run in runs]
+    return fitted_weights(np.stack([np.concatenate(each) for each in every]))
