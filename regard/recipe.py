@@ -56,9 +56,20 @@ def _check_tokens(tokens: Tokens | PlainTokens) -> None:
 
 
 Task = Literal["translation", "language"]
-TASKS: dict[str, tuple[type[Tokens | PlainTokens], tuple[str, ...]]] = {  # its [tokens] and the [data] there may be
-    "translation": (Tokens, ("world", "parallel", "table")),
-    "language": (PlainTokens, ("world", "text", "arpa")),
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a task's recipes may say."""
+
+    tokens: type[Tokens | PlainTokens]
+    data: tuple[str, ...]  # its names
+    metrics: tuple[str, ...]  # that may decide which checkpoint is the best
+
+
+TASKS: dict[str, Terms] = {
+    "translation": Terms(Tokens, ("world", "parallel", "table"), ("loss", "bleu")),
+    "language": Terms(PlainTokens, ("world", "text", "arpa"), ("loss",)),
 }
 
 
@@ -154,14 +165,14 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
     task = table.get("task")
     if not isinstance(task, str) or task not in TASKS:
         raise unknown(task, TASKS, "The task")
-    kind_of_tokens, sources = TASKS[task]
+    terms = TASKS[task]
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
     place = table.get("folder", str(folder))
     if not isinstance(place, str):
         raise UserError(f"folder = {shown(place)} must be a text in quotes.")
-    data_name, data = _tagged(table, "data", {name: SOURCES[name] for name in sources})
+    data_name, data = _tagged(table, "data", {name: SOURCES[name] for name in terms.data})
     model_name, model = _tagged(table, "model", {name: MODELS[name] for name in MODELS if MODELS[name].task == task})
     design = MODELS[model_name]
     preset = model.pop("preset", None)
@@ -170,15 +181,18 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
         if not isinstance(preset, str) or preset not in design.presets:
             raise unknown(preset, design.presets, f"The preset of {model_name}")
         base = design.presets[preset]
+    train = parse(TrainConfig, table.get("train", {}), where="train")
+    if train.metric not in terms.metrics:
+        raise unknown(train.metric, terms.metrics, f"For {task}, train.metric =")
     return Recipe(
         task=cast(Task, task),
         seed=seed,
         data_name=data_name,
         data=parse(SOURCES[data_name], data, where="data"),
-        tokens=parse(kind_of_tokens, table.get("tokens", {}), where="tokens"),
+        tokens=parse(terms.tokens, table.get("tokens", {}), where="tokens"),
         model_name=model_name,
         model=parse(design.config, {**dataclasses.asdict(base), **model}, where="model"),
-        train=parse(TrainConfig, table.get("train", {}), where="train"),
+        train=train,
         folder=folder / place,
     )
 

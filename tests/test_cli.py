@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
 import torch
+from command import ENVIRONMENT, REGARD, Result, run
 
 from regard.checkpoint import Folder, read_tensors
-from regard.cli import main
 from regard.models import MODELS
 from regard.recipe import read_recipe
 
-REGARD = [sys.executable, "-m", "regard"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SENTENCES = ["the cat sleeps .", "a dog sees the cat .", "the dog sleeps .", "a cat sees a dog ."]
 
 RECIPE = """
@@ -49,37 +44,6 @@ learning_rate = 0.02
 precision = "float32"
 validate_every = 5
 """
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def run(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> Result:
-    """In a process of its own."""
-    command = [*REGARD, *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, env=ENVIRONMENT, cwd=cwd, timeout=60)
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-Call = Callable[..., Result]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """The same in this process, which has torch already."""
-
-    def called(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capfd.readouterr()
-        return Result(int(ended.value.code or 0), said.out, said.err)
-
-    return called
 
 
 @pytest.fixture(scope="module")

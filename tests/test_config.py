@@ -330,3 +330,17 @@ def test_paths_start_at_the_recipe_then_at_regard_data(tmp_path, monkeypatch):
     with pytest.raises(UserError) as refused:
         find("none", here)
     assert str(here / "none") in str(refused.value) and str(there / "none") in str(refused.value)
+
+
+def test_a_metric_that_the_task_does_not_measure_is_refused():
+    said = {"task": "language", "data": {"name": "world"}, "model": {"name": "gpt"}}
+    with pytest.raises(UserError, match="For language, train.metric = 'bleu'.*loss"):
+        parse_recipe({**said, "train": {"steps": 1, "metric": "bleu"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(".8", 0.8), ("5.", 5.0), ("-.5e3", -500.0), ("+.5", 0.5), (".", "."), ("1.2.3", "1.2.3"), (".e5", ".e5")],
+)
+def test_numbers_as_people_write_them(text, value):
+    assert parse_value(text) == value

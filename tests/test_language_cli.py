@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from command import ENVIRONMENT, REGARD, Call, run
 
-from regard.cli import main
-
-REGARD = [sys.executable, "-m", "regard"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 MODELS = {
     "ngram": "order = 3",
     "neural_lm": "order = 3\nembedding = 7\nhidden = 11",
@@ -48,36 +42,10 @@ validate_every = 7
 """
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def run(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> Result:
-    """In a process of its own."""
-    command = [*REGARD, *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, env=ENVIRONMENT, cwd=cwd, timeout=60)
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-Call = Callable[..., Result]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kitchen: Path) -> Call:
-    """The same in this process, which has torch already, in the folder where the runs are."""
-
-    def called(*arguments: object) -> Result:
-        monkeypatch.chdir(kitchen)
-        monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capfd.readouterr()
-        return Result(int(ended.value.code or 0), said.out, said.err)
-
-    return called
+@pytest.fixture(autouse=True)
+def in_the_kitchen(monkeypatch: pytest.MonkeyPatch, kitchen: Path) -> None:
+    """Where the runs are."""
+    monkeypatch.chdir(kitchen)
 
 
 def sentences(count: int, seed: int) -> str:

@@ -33,7 +33,6 @@ class Corpus(ABC):
 
     sides: ClassVar[tuple[str, ...]]  # of an example: each has its tokens in a file of its own
     noun: str  # what an example is called, more than one of them
-    metrics: ClassVar[tuple[str, ...]]  # what may decide which checkpoint is the best
     whole_file = False  # one text, in pieces
 
     def __init__(self, recipe: Recipe) -> None:
@@ -59,7 +58,6 @@ class Corpus(ABC):
 class Translation(Corpus):
     sides = ("source", "target")
     noun = "pairs"
-    metrics = ("loss", "bleu")
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -97,7 +95,6 @@ class Translation(Corpus):
 
 class Language(Corpus):
     sides = ("text",)
-    metrics = ("loss",)
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)

@@ -1,0 +1,29 @@
+"""The command in a process of its own, for the tests that give it; the fixture `call` gives it in this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+REGARD = [sys.executable, "-m", "regard"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Result]
+
+
+def run(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> Result:
+    """In a process of its own."""
+    command = [*REGARD, *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, env=ENVIRONMENT, cwd=cwd, timeout=60)
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
