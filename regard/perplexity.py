@@ -66,6 +66,8 @@ def perplexity(log_prob: float, count: int) -> float:
 
 def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.device, stride: int = 0) -> list[Floats]:
     """ln p of every token of each text but its first, which is given. `stride` 0: half of what the model sees."""
+    if stride < 0:
+        raise ValueError(f"a window cannot move by {stride}")
     context = model.context if isinstance(model, Windowed) else None
     found = [np.zeros(max(0, len(text) - 1)) for text in texts]
     longest = context or WINDOW

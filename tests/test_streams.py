@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from regard.data import sources
 from regard.data.streams import Anywhere, Carried, spans
+from regard.data.tokens import Tokenizer
 from regard.interface import Batch
 
 SEED = 7
@@ -130,3 +132,23 @@ def test_the_longest_stride_reads_nothing_twice_and_the_shortest_gives_each_toke
     assert list(spans(17, 7, 7)) == [(0, 0, 7), (7, 7, 14), (14, 14, 17)]
     assert list(spans(9, 7, 1)) == [(0, 0, 7), (1, 7, 8), (2, 8, 9)]
     assert list(spans(0, 7, 3)) == []
+
+
+@pytest.mark.parametrize("kind", ["words", "characters", "bpe"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(st.text("ab .'\t", max_size=9), min_size=1, max_size=40))
+def test_a_file_in_pieces_has_the_tokens_of_the_whole(monkeypatch, tmp_path, kind, lines):
+    monkeypatch.setattr(sources, "BLOCK", 11)
+    whole = "".join(f"{line}\n" for line in lines)
+    (tmp_path / "text").write_text(whole)
+    pieces = list(sources.texts_of(tmp_path / "text", "file"))
+    assert "".join(pieces) == whole
+    tokenizer = Tokenizer.train(kind, [whole, "aa bb ab' ba. \n\n a b"], size=290)
+    (together,) = tokenizer.encode_all([whole], continued=True)
+    assert [token for piece in tokenizer.encode_all(pieces, continued=True) for token in piece] == together
+
+
+def test_a_long_file_comes_in_pieces(monkeypatch, tmp_path):
+    monkeypatch.setattr(sources, "BLOCK", 11)
+    (tmp_path / "text").write_text("a line of text\n" * 7)
+    assert list(sources.texts_of(tmp_path / "text", "file")) == ["a line of text\n"] * 7

@@ -222,14 +222,17 @@ def _paragraphs(path: Path) -> Iterator[str]:
 
 
 def _blocks(path: Path) -> Iterator[str]:
+    """Cut where a line end stands alone between two other characters: there every tokenizer cuts, too."""
     gathered: list[str] = []
     size = 0
+    before = ""
     for line in read_lines(path):
-        gathered.append(line + "\n")
-        size += len(line) + 1
-        if size >= BLOCK:
+        if size >= BLOCK and not (before[-1:].isspace() or line[:1].isspace()) and before and line:
             yield "".join(gathered)
             gathered, size = [], 0
+        gathered.append(line + "\n")
+        size += len(line) + 1
+        before = line
     if gathered:
         yield "".join(gathered)
 
