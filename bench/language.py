@@ -30,22 +30,17 @@ from regard.perplexity import encoded, fitted_weights, mixed, scorer, token_log_
 from regard.run import Run
 
 HERE = Path(__file__).parent
-WIDE = ("model.embedding=384", "model.hidden=384")
+SLOWER = "train.learning_rate=0.001"
+RECURRENT = ["model.name=rnn_lm", "model.tie=false", "model.head=adaptive", "model.embedding=256", "model.hidden=512"]
 MODELS: dict[str, list[str]] = {
     "KN5": ["model.name=ngram", "model.order=5"],
-    "neural_lm": ["model.name=neural_lm", "model.embedding=150", "model.hidden=400", "train.learning_rate=0.001"],
-    "tanh": ["model.name=rnn_lm", "model.cell=tanh", *WIDE, "train.learning_rate=0.001"],
-    "LSTM": ["model.name=rnn_lm", "model.cell=lstm", *WIDE],
-    "GRU": ["model.name=rnn_lm", "model.cell=gru-after", *WIDE],
-    "tanh + MaxEnt": [
-        "model.name=rnn_lm", "model.cell=tanh", "model.embedding=256", "model.hidden=256", "model.head=features",
-        "train.learning_rate=0.001",
-    ],
-    "gpt": [
-        "model.name=gpt", "model.dim=256", "model.layers=3", "model.context=128", "train.learning_rate=0.001",
-        "train.warmup=400",
-    ],
-}  # fmt: skip
+    "neural_lm": ["model.name=neural_lm", "model.embedding=150", "model.hidden=400", "model.head=adaptive", SLOWER],
+    "tanh": [*RECURRENT, "model.cell=tanh", SLOWER],
+    "LSTM": [*RECURRENT, "model.cell=lstm"],
+    "GRU": [*RECURRENT, "model.cell=gru-after"],
+    "tanh + MaxEnt": ["model.name=rnn_lm", "model.cell=tanh", "model.head=features", SLOWER],
+    "gpt": ["model.name=gpt", "model.layers=3", "model.context=128", "model.tie=false", "model.head=adaptive", SLOWER],
+}
 MIXTURES = (("LSTM", "KN5"), ("gpt", "KN5"), tuple(MODELS))
 PAIRS = (
     ("KN5", "LSTM"),

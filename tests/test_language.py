@@ -47,6 +47,7 @@ def table() -> dict[str, tuple[str, Any]]:
     for direct in (True, False):
         config = neural_lm.Config(order=4, embedding=5, hidden=7, direct=direct, dropout=0.0)
         cases[f"neural_lm direct={direct}"] = ("neural_lm", config)
+    cases["neural_lm adaptive"] = ("neural_lm", dataclasses.replace(config, hidden=17, head="adaptive"))
     for cell in CELLS:
         cases[f"rnn_lm {cell}"] = ("rnn_lm", rnn_lm.Config(**apart, cell=cell, layers=2))
     for head in ("softmax", "adaptive", "features"):
@@ -54,6 +55,7 @@ def table() -> dict[str, tuple[str, Any]]:
     for norm in ("pre", "post"):
         for positions in ("learned", "sinusoidal", "rotary"):
             cases[f"gpt {norm} {positions}"] = ("gpt", gpt.Config(**stack, norm=norm, positions=positions))
+    cases["gpt adaptive"] = ("gpt", gpt.Config(**{**stack, "dim": 18}, tie=False, head="adaptive"))
     return cases
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -240,3 +240,15 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
     """PyTorch's adaptive softmax gathers its clusters in one array, which cannot hold two precisions."""
     known = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
+
+
+HeadName = Literal["softmax", "adaptive"]
+
+
+def head(name: HeadName, *, dim: int, vocab: int, tied: nn.Parameter | None = None) -> SoftmaxHead | AdaptiveHead:
+    """The head of that name; an adaptive one has matrices of its own."""
+    if name == "softmax":
+        return SoftmaxHead(dim=dim, vocab=vocab, tied=tied)
+    if tied is not None:
+        raise UserError("The adaptive head has its own matrices: set tie = false, or head = softmax.")
+    return AdaptiveHead(dim=dim, vocab=vocab, cutoffs=adaptive_cutoffs(vocab))

@@ -17,7 +17,7 @@ from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
 from regard.interface import Tree
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding
-from regard.layers.heads import SoftmaxHead
+from regard.layers.heads import HeadName, head
 from regard.layers.positions import Positions, position
 from regard.layers.transformer import Stack, causal
 from regard.models.design import Design, Vocabulary
@@ -35,6 +35,7 @@ class Config:
     activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
     positions: Literal["learned", "sinusoidal", "rotary"] = "learned"  # how a token knows where it stands
     tie: bool = True  # the output matrix is the embedding
+    head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
     dropout: float = 0.1  # on embeddings and on what each part adds
 
     def __post_init__(self) -> None:
@@ -44,6 +45,8 @@ class Config:
         keep_within(self, SHARE, "dropout")
         if self.dim % self.heads:
             raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
+        if self.tie and self.head == "adaptive":
+            raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
 
 
 class CausalStack(nn.Module):
@@ -108,8 +111,8 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
         dropout=config.dropout,
         context=config.context,
     )
-    head = SoftmaxHead(dim=config.dim, vocab=vocabulary.target, tied=embed.weight if config.tie else None)
-    return LanguageModel(embed=embed, body=body, head=head, context=config.context)
+    predicts = head(config.head, dim=config.dim, vocab=vocabulary.target, tied=embed.weight if config.tie else None)
+    return LanguageModel(embed=embed, body=body, head=predicts, context=config.context)
 
 
 DESIGN = Design(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.config import SHARE, WIDTH, between, keep_within
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding
-from regard.layers.heads import SoftmaxHead
+from regard.layers.heads import HeadName, head
 from regard.models.design import Design, Vocabulary
 from regard.models.language_model import LanguageModel
 
@@ -25,6 +25,7 @@ class Config:
     embedding: int = 100  # width of a token's vector
     hidden: int = 300  # width of the layer above them
     direct: bool = True  # connect the vectors to the output directly, too
+    head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
     dropout: float = 0.2  # on embeddings and before the output
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
     return LanguageModel(
         embed=Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout),
         body=body,
-        head=SoftmaxHead(dim=body.output_dim, vocab=vocabulary.target),
+        head=head(config.head, dim=body.output_dim, vocab=vocabulary.target),
     )
 
 

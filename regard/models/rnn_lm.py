@@ -13,7 +13,8 @@ from typing import Literal
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
 from regard.layers.cells import CELLS, CellName
 from regard.layers.encoders import Embedding
-from regard.layers.heads import AdaptiveHead, FeatureHead, SoftmaxHead, adaptive_cutoffs
+from regard.layers.heads import FeatureHead
+from regard.layers.heads import head as plain_head
 from regard.layers.recurrent import Recurrent
 from regard.models.design import Design, Vocabulary
 from regard.models.language_model import Head, LanguageModel
@@ -53,12 +54,10 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
     embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
     tied = embed.weight if config.tie else None
     head: Head
-    if config.head == "adaptive":
-        head = AdaptiveHead(dim=config.hidden, vocab=vocab, cutoffs=adaptive_cutoffs(vocab))
-    elif config.head == "features":
+    if config.head == "features":
         head = FeatureHead(dim=config.hidden, vocab=vocab, reach=config.reach, rows=config.rows, tied=tied)
     else:
-        head = SoftmaxHead(dim=config.hidden, vocab=vocab, tied=tied)
+        head = plain_head(config.head, dim=config.hidden, vocab=vocab, tied=tied)
     body = Recurrent(
         cell=CELLS[config.cell],
         input_dim=config.embedding,
