@@ -1,6 +1,6 @@
 """Language models on captions, one beside the other: from counting to GPT, on the same tokens.
 
-REGARD_DATA=… python bench/language.py [-o FOLDER] [--minutes 8] [MODEL …]
+REGARD_DATA=… python bench/language.py [-o FOLDER] [--minutes 7.8] [MODEL …]
 
 Each trains for at most so many minutes on the training captions (the 10,000 most frequent types, the rest <unk>, the
 end of each line predicted). Weights of mixtures are fitted on the validation captions; the test captions are read once
@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Language models on captions")
     parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/language"))
-    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--minutes", type=float, default=7.8)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     data = Path(os.environ["REGARD_DATA"]) / "captions"
