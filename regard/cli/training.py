@@ -82,10 +82,10 @@ def demo_language(recipe: Recipe, folder: Path, threads: int) -> None:
     out.print(f"\n{found.ends} unseen sentences, {found.characters:,} characters:")
     out.print(f"  {found.bits_per_character:.3f} bits a character; perplexity {found.per_word:.2f} a word")
     out.print("\nIt writes:")
-    for written in run.predict([""] * 5, Decoding(sample=True, temperature=0.7)):
+    for written in run.predict([""] * 5, Decoding(sample=True, temperature=0.5)):
         out.print(f"  {written.text}", markup=False)
     out.print("\nNext:")
-    out.print(f'  regard predict {folder} --prompt "The small cat" --temperature 0.7')
+    out.print(f'  regard predict {folder} --prompt "The small cat" --temperature 0.5')
     out.print(f"  regard score {folder} --each sentences.txt")
     out.print("  regard new language your.txt -o lm.toml")
 
