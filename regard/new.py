@@ -20,7 +20,7 @@ from regard.config import parse, unknown
 from regard.data.sources import Parallel, Source, Table, Text, Unit, find
 from regard.data.text import read_lines
 from regard.data.tokens import Kind
-from regard.interface import UserError
+from regard.interface import Fits, UserError
 from regard.models import MODELS
 from regard.models.design import Vocabulary
 from regard.recipe import PlainTokens, Recipe, Tokens
@@ -150,7 +150,7 @@ def new_language(
     longest = 1024 if kind == "characters" else 256
     config, train, reasons_of_size = choose_language(amount, vocabulary or 100, model)
     reasons |= reasons_of_size
-    if model == "gpt" and unit != "file":
+    if "context" in vars(config) and unit != "file":
         config = replace(config, context=longest // 2)
         longest = config.context - 1  # and <eos>
         reasons["tokens.longest"] = "as long as the model's context allows: longer texts are left out."
@@ -160,16 +160,14 @@ def new_language(
 
 @dataclass(frozen=True)
 class TextSurvey:
-    lines: int
     words: int
     characters: int
     sentences: float  # share of the lines, those that are not blank, that end like a sentence
 
 
 def survey_text(path: Path) -> TextSurvey:
-    lines = words = characters = ended = spoken_lines = 0
+    words = characters = ended = spoken_lines = 0
     for line in read_lines(path):
-        lines += 1
         words += len(line.split())
         characters += len(line) + 1
         if text := line.rstrip():
@@ -177,41 +175,35 @@ def survey_text(path: Path) -> TextSurvey:
             ended += text[-1] in SENTENCE_ENDS
     if not words:
         raise UserError(f"{path} is empty: give a file of text.")
-    return TextSurvey(lines, words, characters, ended / spoken_lines)
+    return TextSurvey(words, characters, ended / spoken_lines)
 
 
 def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, TrainConfig, dict[str, str]]:
     """Sizes and a budget for so many tokens."""
     design = MODELS[model]
     texts = amount // 15  # as many as there were pairs in the tables that follow
-    if model == "ngram":
-        order = by_size(texts, 3, 4, 5, 5)
-        config = replace(design.config(), order=order)
-        return (
-            config,
-            TrainConfig(steps=1),
-            {"model.order": f"{amount:,} tokens, about: longer ones would be seen once."},
-        )
     config = by_size(texts, *design.sizes)
+    first = next(iter(vars(config)))  # the reason stands above the first of the sizes
+    with torch.device("meta"):
+        built = design.build(config, Vocabulary(vocabulary, vocabulary, True))
+    if isinstance(built, Fits):
+        return config, TrainConfig(steps=1), {f"model.{first}": f"for about {amount:,} tokens."}
     batch_tokens = by_size(texts, 1024, 1024, 2048, 4096)
     an_epoch = max(1, amount // batch_tokens)
     epochs = min(40, max(2, round(12_000_000 / amount)))
     dropout = by_size(texts, 0.3, 0.2, 0.2, 0.1)
-    with torch.device("meta"):
-        built = design.build(config, Vocabulary(vocabulary, vocabulary, True))
     parameters = sum(parameter.numel() for parameter in built.parameters())
     peak = machine.matmul_gflops()
     seconds = 6 * parameters * amount * epochs / (SHARE_OF_PEAK * peak * 1e9)
     train = TrainConfig(
         epochs=epochs,
         batch_tokens=batch_tokens,
-        learning_rate=1e-3 if model == "gpt" else 2e-3,
+        learning_rate=1e-3 if "context" in vars(config) else 2e-3,  # attention wants less than recurrence
         schedule="linear",
         warmup=min(500, max(1, an_epoch * epochs // 10)),
         validate_every=max(20, an_epoch // 2),
         patience=5,
     )
-    first = next(iter(vars(config)))  # the reason stands above the first of the sizes
     return (
         replace(config, dropout=dropout),
         train,

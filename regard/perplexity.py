@@ -68,18 +68,16 @@ def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.d
     """ln p of every token of each text but its first, which is given. `stride` 0: half of what the model sees."""
     if stride < 0:
         raise ValueError(f"a window cannot move by {stride}")
-    context = model.context if isinstance(model, Windowed) else None
+    context, stride = seen_at_once(model, stride)
     found = [np.zeros(max(0, len(text) - 1)) for text in texts]
     longest = context or WINDOW
-    if context is not None:
-        stride = min(stride or max(1, context // 2), context)
     pieces = []
     for number, text in enumerate(texts):
         predicted = len(text) - 1
         if context is None and predicted > longest:
             found[number] = carried_log_probs(model, text[None], device=device)[0]
         else:
-            pieces += [(number, *span) for span in spans(predicted, longest, stride or longest)]
+            pieces += [(number, *span) for span in spans(predicted, longest, stride)]
     pieces.sort(key=lambda piece: piece[1] - piece[3])  # the longest first
     while pieces:
         _, begin, _, end = pieces[0]
@@ -93,6 +91,12 @@ def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.d
         for values, (number, first, counted, last) in zip(scored.double().cpu().numpy(), together, strict=True):
             found[number][counted:last] = values[counted - first : last - first]
     return found
+
+
+def seen_at_once(model: Scores, stride: int = 0) -> tuple[int | None, int]:
+    """The tokens that a model sees at once, None: any number; and by how many its window moves."""
+    context = model.context if isinstance(model, Windowed) else None
+    return context, min(stride or max(1, context // 2), context) if context else WINDOW
 
 
 def carried_log_probs(model: Scores, rows: Integers, *, device: torch.device, window: int = WINDOW) -> Floats:
@@ -129,11 +133,11 @@ def score_texts(
     shares = tuple(weights or [1 / len(runs)] * len(runs))
     run = runs[0]
     ids = encoded(run, texts)
-    every = [token_log_probs(scorer(one), ids, device=one.device, stride=stride) for one in runs]
+    every = by_run(runs, ids, stride)
     each = [mixed(np.stack(those), shares) for those in zip(*every, strict=True)]
     answers = np.concatenate([text[1:] for text in ids]) if ids else np.zeros(0)
-    contexts = [one.model.context for one in runs if isinstance(one.model, Windowed) and one.model.context]
-    context = min(contexts, default=None)
+    windows = [seen_at_once(scorer(one), stride) for one in runs]
+    context, moved = min((window for window in windows if window[0]), default=(None, None))
     ends = 0 if run.whole_file else len(ids)
     found = Likelihood(
         log_prob=float(sum(values.sum() for values in each)),
@@ -143,9 +147,13 @@ def score_texts(
         words=sum(len(text.split()) for text in texts),
         characters=sum(map(len, texts)) + ends,
         context=context,
-        stride=context and min(stride or max(1, context // 2), context),
+        stride=moved,
     )
     return Scored(found, each, shares)
+
+
+def by_run(runs: Sequence[Run], ids: Sequence[Integers], stride: int) -> list[list[Floats]]:
+    return [token_log_probs(scorer(run), ids, device=run.device, stride=stride) for run in runs]
 
 
 def scorer(run: Run) -> Scores:
@@ -201,5 +209,5 @@ def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
     check_alike(runs)
     texts = list(runs[0].valid_texts())
     ids = encoded(runs[0], texts)
-    every = [token_log_probs(scorer(run), ids, device=run.device, stride=stride) for run in runs]
+    every = by_run(runs, ids, stride)
     return fitted_weights(np.stack([np.concatenate(each) for each in every]))

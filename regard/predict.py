@@ -365,12 +365,7 @@ def _continued(
             together = waiting[begin : begin + count]
             for line, hypotheses in zip(together, _generate(run, together, how, first_line), strict=True):
                 best, *others = (
-                    Prediction(
-                        prompts[line.number] + continuation(run, tokens[line.number], hypothesis.tokens),
-                        hypothesis.log_prob,
-                        tuple(run.tokenizers.target.surface(hypothesis.tokens)),
-                        cut=line.cut,
-                    )
+                    _written(run, prompts[line.number], tokens[line.number], hypothesis, cut=line.cut)
                     for hypothesis in hypotheses[: how.n_best]
                 )
                 predictions[line.number] = replace(best, alternatives=tuple(others))
@@ -391,11 +386,11 @@ def _generate(
     return generate(cast(Generates, run.model), Batch.of_text(read), how, limits=limits, lines=numbers, told=told)
 
 
-def continuation(run: Run, prompt: Sequence[int], tokens: Sequence[int]) -> str:
-    """What these tokens add to the text of the prompt's."""
-    near = list(prompt[-NEAR:])
-    decode = run.tokenizers.target.decode
-    return decode([*near, *tokens])[len(decode(near)) :]
+def _written(run: Run, prompt: str, ids: Sequence[int], hypothesis: Hypothesis, *, cut: bool) -> Prediction:
+    """The prompt, and what these tokens add to the text of its own."""
+    tokenizer, near = run.tokenizers.target, list(ids[-NEAR:])
+    added = tokenizer.decode([*near, *hypothesis.tokens])[len(tokenizer.decode(near)) :]
+    return Prediction(prompt + added, hypothesis.log_prob, tuple(tokenizer.surface(hypothesis.tokens)), cut=cut)
 
 
 def write_on(run: Run, prompt: str, how: Decoding, write: Callable[[str], None]) -> Prediction:
@@ -420,10 +415,9 @@ def write_on(run: Run, prompt: str, how: Decoding, write: Callable[[str], None])
     write(prompt)
     line = _Line(0, [*run.opening, *ids[-how.longest_source :]], cut=len(ids) > how.longest_source)
     (hypotheses,) = _generate(run, [line], how, 0, told)
-    text = continuation(run, ids, hypotheses[0].tokens)
-    write(text[shown:])
-    surface = tuple(run.tokenizers.target.surface(hypotheses[0].tokens))
-    return Prediction(prompt + text, hypotheses[0].log_prob, surface, cut=line.cut)
+    prediction = _written(run, prompt, ids, hypotheses[0], cut=line.cut)
+    write(prediction.text[len(prompt) + shown :])
+    return prediction
 
 
 def attends(model: object) -> bool:

@@ -14,7 +14,7 @@ from sacrebleu.significance import PairedTest
 
 from regard.data.batches import pad, validation_plan
 from regard.data.tokens import Piece
-from regard.interface import PAD, Batch, UserError
+from regard.interface import Batch, UserError
 from regard.look import forced_weights, merge
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.predict import Decoding
@@ -148,11 +148,8 @@ def log_probabilities(run: Run, pairs: Sequence[tuple[str, str]]) -> list[float]
     model = translator(run)
     found = [0.0] * len(pairs)
     for places, batch in batches(run, pairs):
-        assert batch.target is not None
-        answers = batch.target[:, 1:]  # (batch, target)
         with torch.inference_mode():
-            chosen = model.logits(batch).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-            sums = (chosen * (answers != PAD)).sum(-1)
+            sums = model.log_probs(batch)[0].sum(-1)
         for place, value in zip(places, sums.tolist(), strict=True):
             found[place] = value
     return found

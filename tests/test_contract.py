@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -37,6 +38,7 @@ def table() -> dict[str, Case]:
     for context, cell in product(("first", "every", "mean"), ("lstm", "gru", "tanh")):
         config = seq2seq.Config(**small, context=context, cell=cell)
         cases[f"seq2seq {context} {cell}"] = ("seq2seq", config, APART)
+        cases[f"seq2seq {context} {cell} lexical"] = ("seq2seq", dataclasses.replace(config, lexical=True), APART)
     cases["seq2seq forwards"] = ("seq2seq", seq2seq.Config(**small, layers=1, reverse=False), APART)
     for score in (*SCORES, *KERNELS):
         cases[f"rnnsearch {score}"] = ("rnnsearch", rnnsearch.Config(**small, score=score), APART)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -56,6 +56,16 @@ def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
     return read
 
 
+def write_now(text: str, stream: IO[str]) -> None:
+    """And at once. If the reader of our output, `head` perhaps, has seen enough, the command ends."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
 @contextmanager
 def written_to(path: Path | None) -> Iterator[Any]:
     """A function that writes a line, to standard output or, all or nothing, to a file."""
@@ -66,12 +76,7 @@ def written_to(path: Path | None) -> Iterator[Any]:
         stream = open(place, "w", encoding="utf-8", newline="\n", closefd=path is not None)  # noqa: SIM115
 
         def write(line: str) -> None:
-            try:
-                stream.write(line + "\n")
-                stream.flush()
-            except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(0)
+            write_now(line + "\n", stream)
 
         yield write
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.shell import Device, Json, RunFolder, Threads, app, err, out, print_plain, written_to
+from regard.cli.shell import Device, Json, RunFolder, Threads, app, err, out, print_plain, write_now, written_to
 
 if TYPE_CHECKING:
     from regard.predict import Decoding, Prediction
@@ -95,8 +94,8 @@ def predict(
         if file is not None:
             raise UserError("--prompt and a FILE exclude each other: give one of them.")
         if output is None and not as_json and how.width == 1:
-            write_on(loaded, encodable(prompt), how, write_now)
-            write_now("\n")
+            write_on(loaded, encodable(prompt), how, lambda text: write_now(text, sys.stdout))
+            write_now("\n", sys.stdout)
             return
     interactive = file is None and sys.stdin.isatty()
     lines = read_lines(file or sys.stdin.buffer, errors=errors) if prompt is None else iter([encodable(prompt)])
@@ -131,16 +130,6 @@ def loaded_together(folders: list[Path], device: str) -> Run:
 
 def spoken_weights(folders: list[Path], weights: Sequence[float]) -> str:
     return ", ".join(f"{folder} {weight:.3f}" for folder, weight in zip(folders, weights, strict=True)) + "."
-
-
-def write_now(text: str) -> None:
-    """To standard output, at once; a character that the terminal lacks is escaped."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def predictions(run: Any, lines: Iterator[str], how: Decoding, *, at_once: int) -> Iterator[tuple[int, Prediction]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,22 @@ ROWS_AT_ONCE = 2048  # tokens whose logits are in memory together
 NONE = -1  # in place of a row: no feature; counted from the end, the row after all others
 MIX = 0x9E3779B97F4A7C15 - 2**64  # the same bits as a signed number
 NARROWING = 4  # each cluster's vectors are so much narrower than those before
+
+
+class Head(Protocol):
+    """Hidden states in, distributions or a loss out."""
+
+    reach: int  # how many of the latest tokens it reads itself
+
+    def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor: ...
+
+    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss: ...
+
+
+def log_probs_of(logits: Tensor, answers: Tensor) -> Tensor:
+    """ln p of each answer, 0 at <pad>: (…, vocab), (…) -> (…); at least in float32."""
+    exact = logits if logits.dtype is torch.float64 else logits.float()
+    return exact.log_softmax(-1).gather(-1, answers[..., None])[..., 0] * (answers != PAD)
 
 
 class Features(nn.Module):

@@ -13,12 +13,7 @@ from torch import Tensor, nn
 from regard.interface import Batch, Loss, State, Tree
 from regard.layers.attention import Attention, watch
 from regard.layers.encoders import Encoded
-
-
-class Head(Protocol):
-    def logits(self, hidden: Tensor) -> Tensor: ...
-
-    def loss(self, hidden: Tensor, targets: Tensor) -> Loss: ...
+from regard.layers.heads import Head, log_probs_of
 
 
 class Decoder(Protocol):
@@ -60,6 +55,11 @@ class EncoderDecoder(nn.Module):
 
     def logits(self, batch: Batch) -> Tensor:
         return self.decoder.head.logits(self.hidden(batch))  # (batch, target - 1, vocab)
+
+    def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
+        """A pair is read whole: there is no state to go on from."""
+        assert batch.target is not None
+        return log_probs_of(self.logits(batch), batch.target[:, 1:]), None  # (batch, target - 1)
 
     def loss(self, batch: Batch) -> Loss:
         assert batch.target is not None

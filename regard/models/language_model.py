@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.interface import PAD, Batch, Loss, State, Tree
 from regard.layers.dropout import Dropout
+from regard.layers.heads import Head, log_probs_of
 
 
 class Body(Protocol):
@@ -25,14 +26,6 @@ class Body(Protocol):
     ) -> tuple[Tensor, Tree]: ...  # (batch, time, dim) -> (batch, time, hidden)
 
     def start(self, rows: int) -> Tree: ...  # the state before anything is read
-
-
-class Head(Protocol):
-    reach: int  # how many of the latest tokens it reads itself
-
-    def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor: ...
-
-    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss: ...
 
 
 class LanguageModel(nn.Module):
@@ -64,11 +57,7 @@ class LanguageModel(nn.Module):
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
         hidden, recent, after = self._read(batch)
         assert batch.target is not None
-        answers = batch.target[:, 1:]
-        logits = self.head.logits(hidden, recent)
-        exact = logits if logits.dtype is torch.float64 else logits.float()
-        chosen = exact.log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-        return chosen * (answers != PAD), after  # (batch, target - 1)
+        return log_probs_of(self.head.logits(hidden, recent), batch.target[:, 1:]), after  # (batch, target - 1)
 
     def _read(self, batch: Batch) -> tuple[Tensor, Tensor, Tree]:
         """Hidden states, the latest tokens at each place, and the state after the last column.

@@ -13,11 +13,11 @@ from typing import Literal
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
 from regard.layers.cells import CELLS, CellName
 from regard.layers.encoders import Embedding
-from regard.layers.heads import FeatureHead
+from regard.layers.heads import FeatureHead, Head
 from regard.layers.heads import head as plain_head
 from regard.layers.recurrent import Recurrent
 from regard.models.design import Design, Vocabulary
-from regard.models.language_model import Head, LanguageModel
+from regard.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 hₜ = f(xₜ, hₜ₋₁);   sₜ = g(yₜ₋₁, sₜ₋₁, c)
 Three rungs: c only as s₀ (Sutskever 2014, section 2), c at every step (Cho 2014, 2.2), c = the plain mean of the h's.
-Two helps: h read both ways, and Σᵢ xᵢ / √n, the words' own vectors, as a part of c that every step is told.
+A help: Σᵢ xᵢ / √n, the words' own vectors, as a part of c that every step is told.
 Whatever the sentence's length, everything the decoder knows of it is c.
 """
 
@@ -38,7 +38,6 @@ class Config:
         "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of the states, every step)
     )
     reverse: bool = True  # read the source last word first
-    bidirectional: bool = False  # read it both ways, each with half of the width
     lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
     dropout: float = 0.1  # on embeddings, between layers and before the output
     label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
@@ -47,8 +46,6 @@ class Config:
         keep_within(self, WIDTH, "embedding", "hidden")
         keep_within(self, DEPTH, "layers")
         keep_within(self, SHARE, "dropout", "label_smoothing")
-        if self.bidirectional and self.hidden % 2:
-            raise ValueError(f"hidden = {self.hidden} must be even, to be read both ways.")
 
 
 def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:
@@ -109,13 +106,12 @@ class FixedVectorDecoder(nn.Module):
 def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
     told = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
 
-    def recurrent(input_dim: int, *, both_ways: bool) -> Recurrent:
+    def recurrent(input_dim: int) -> Recurrent:
         return Recurrent(
             cell=CELLS[config.cell],
             input_dim=input_dim,
-            hidden=config.hidden // 2 if both_ways else config.hidden,
+            hidden=config.hidden,
             layers=config.layers,
-            bidirectional=both_ways,
             dropout=config.dropout,
         )
 
@@ -124,13 +120,13 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
 
     encoder = RecurrentEncoder(
         embed=embedding(vocabulary.source),
-        recurrent=recurrent(config.embedding, both_ways=config.bidirectional),
+        recurrent=recurrent(config.embedding),
         reverse=config.reverse,
         lexical=config.lexical,
     )
     decoder = FixedVectorDecoder(
         embed=embedding(vocabulary.target),
-        recurrent=recurrent(config.embedding + told, both_ways=False),
+        recurrent=recurrent(config.embedding + told),
         context=config.context,
         head=SoftmaxHead(dim=config.hidden, vocab=vocabulary.target, smoothing=config.label_smoothing),
         dropout=config.dropout,
