@@ -84,8 +84,8 @@ def test_models_are_listed(call):
     listed = json.loads(as_json.out)
     assert [row["name"] for row in listed] == list(MODELS)
     can = {row["name"]: row["can"] for row in listed}
-    assert can["seq2seq"] == "train, generate"
-    assert can["rnnsearch"] == can["transformer"] == "train, generate, attend"
+    assert can["seq2seq"] == "train, generate, score"
+    assert can["rnnsearch"] == can["transformer"] == "train, generate, score, attend"
     assert all(name in plain.out for name in MODELS)
 
 
