@@ -33,10 +33,18 @@ print(seconds(torch.float32) / seconds(torch.bfloat16))
 
 
 @cache
+def probe_bf16() -> subprocess.Popen[str]:
+    """Begin to find out: it takes seconds, in which something else may be done."""
+    command = [sys.executable, "-c", _BF16_PROBE]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+@cache
 def bf16_gain() -> float:
     """How many times faster than float32 a bf16 matmul is here; 0 where it does not run."""
-    probe = subprocess.run([sys.executable, "-c", _BF16_PROBE], capture_output=True, text=True, timeout=120)
-    return float(probe.stdout) if probe.returncode == 0 else 0.0
+    probe = probe_bf16()
+    answer, _ = probe.communicate(timeout=120)
+    return float(answer) if probe.returncode == 0 else 0.0
 
 
 @cache

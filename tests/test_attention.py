@@ -516,3 +516,19 @@ def test_another_thread_is_not_watched() -> None:
         thread.start()
         thread.join()
         assert seen[""] == []
+
+
+def test_learning_in_half_precision_attends_in_float32_and_gives_half_precision_gradients():
+    """The CPU's fused kernel goes backwards several times slower in bf16: it must not be handed any."""
+    attention = Attention(score=Scaled())
+    half = [torch.randn(2, 3, 5, 4).bfloat16().requires_grad_() for _ in range(3)]
+    with torch.autocast("cpu", torch.bfloat16):
+        context = attention(half[0], attention.memory(half[1], half[2]))
+    assert context.dtype is torch.float32
+    exact = [tensor.detach().float().requires_grad_() for tensor in half]
+    expected = attention(exact[0], attention.memory(exact[1], exact[2]))
+    assert torch.equal(context, expected)
+    found, wanted = (torch.autograd.grad(out.square().sum(), of) for out, of in ((context, half), (expected, exact)))
+    assert all(torch.equal(one, two.bfloat16()) for one, two in zip(found, wanted, strict=True))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert attention(half[0], attention.memory(half[1], half[2])).dtype is torch.bfloat16

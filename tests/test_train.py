@@ -51,6 +51,7 @@ steps = 7
 batch_tokens = 32
 accumulate = 2
 average = 2
+smooth = 0.4
 learning_rate = 0.01
 warmup = 3
 precision = "float32"
@@ -426,6 +427,7 @@ def test_steps_epochs_or_minutes_end_it(settings, last):
         ({"warmup": -1}, "warmup = -1 must be 0 or more"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"average": 0}, "average"),
+        ({"smooth": 1.0}, "smooth = 1.0 must be at least 0 and below 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, sentence):
@@ -456,6 +458,26 @@ def test_validation_sees_the_mean_of_the_last_weights_and_training_goes_on_from_
             assert torch.allclose(tensor, sum(weight[name] for weight in latest) / len(latest), atol=1e-6)  # type: ignore[arg-type]
     assert not same(seen[4], own[4])
     assert all(same(mine, its) for mine, its in zip(kept, seen, strict=True))
+
+
+def test_smoothed_weights_are_a_mean_over_the_latest_share_of_the_steps():
+    """mₜ = mₜ₋₁ + (wₜ − mₜ₋₁) / max(1, s t): validated and kept, while training goes on from its own."""
+    share = 0.5
+    training = Training(tiny(), config(steps=6, validate_every=1, smooth=share, learning_rate=0.1, warmup=0))
+    seen: list[dict[str, Tensor]] = []
+
+    def validate() -> tuple[dict[str, float], tuple[Sample, ...]]:
+        seen.append({name: tensor.clone() for name, tensor in weights(training.model).items()})
+        return {"loss": 1.0}, ()
+
+    mean: dict[str, Tensor] = {}
+    steps = train_steps(training, THREE, validate=validate, save_best=lambda: None)
+    for progress in steps:
+        for name, tensor in weights(training.model).items():
+            before = mean.get(name, tensor)
+            mean[name] = (before + (tensor - before) / max(1.0, share * progress.step)).clone()
+            assert torch.allclose(seen[-1][name], mean[name], atol=1e-6)
+    assert not same(seen[-1], weights(training.model))
 
 
 def test_a_mean_of_weights_keeps_their_kind():

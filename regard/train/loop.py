@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.config import ABOVE_0, NOT_NEGATIVE, keep_within
+from regard.config import ABOVE_0, NOT_NEGATIVE, SHARE, keep_within
 from regard.interface import (
     Batch,
     Carries,
@@ -37,6 +37,8 @@ from regard.train.schedule import ScheduleName, rate
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it keeps of each parameter
 
+Precision = Literal["auto", "float32", "bfloat16"]
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -50,17 +52,19 @@ class TrainConfig:
     warmup: int = 400  # steps of linear rise
     weight_decay: float = 0.01  # of matrices, per step and learning rate
     clip: float = 1.0  # the longest gradient; 0: no limit
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where it is much faster here
+    precision: Precision = "auto"  # auto: bfloat16 where it is much faster here
     validate_every: int = 500  # steps between validations
     metric: Literal["loss", "bleu"] = "loss"  # what makes a checkpoint the best one
     patience: int = 0  # stop after so many validations without a better one; 0: never
     average: int = 1  # validate and keep the mean of the weights at this many validations
+    smooth: float = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
     from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
 
     def __post_init__(self) -> None:
         if not (self.steps or self.epochs or self.minutes):
             raise ValueError("training would never end: set steps, epochs or minutes.")
         keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
+        keep_within(self, SHARE, "smooth")
         keep_within(self, NOT_NEGATIVE, "steps", "epochs", "minutes", "warmup", "weight_decay", "clip", "patience")
 
 
@@ -109,6 +113,15 @@ class Training:
         self.optimiser = torch.optim.AdamW(
             groups, lr=self.config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=self.device.type != "mps"
         )
+        self.smoothed = {n: p.detach().clone() for n, p in named} if self.config.smooth else {}
+
+    @torch.no_grad()
+    def smooth(self) -> None:
+        """Take the weights of this step into their running mean, whose memory grows as training does."""
+        if self.smoothed:
+            own = dict(self.model.named_parameters())
+            forgotten = min(1.0, 1 / (self.config.smooth * self.step))
+            torch._foreach_lerp_(list(self.smoothed.values()), [own[name] for name in self.smoothed], forgotten)
 
     # --- saving and loading ---
 
@@ -120,6 +133,7 @@ class Training:
                 tensors[f"optimiser.{kind}.{name}"] = value
         for age, snapshot in enumerate(self.snapshots):
             tensors |= {f"snapshot.{age}.{name}": tensor for name, tensor in snapshot.items()}
+        tensors |= {f"smoothed.{name}": tensor for name, tensor in self.smoothed.items()}
         tensors |= {f"carry.{place}": tensor for place, tensor in enumerate(leaves(self.carry))}
         tensors["random"] = torch.get_rng_state()
         return tensors
@@ -148,6 +162,7 @@ class Training:
             if f"optimiser.step.{name}" in tensors:
                 self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in MOMENTS}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
+        self.smoothed = taken(tensors, "smoothed.")
         self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
         for name in ("step", "epoch", "index", "seconds", "best", "stale"):
             setattr(self, name, facts[name])
@@ -173,6 +188,7 @@ class Training:
         expected = {f"model.{name}": tensor for name, tensor in own.items()}
         for age in range(facts["snapshots"]):
             expected |= {f"snapshot.{age}.{name}": tensor for name, tensor in own.items()}
+        expected |= {f"smoothed.{name}": tensor for name, tensor in self.smoothed.items()}
         for name, parameter in zip(self.names, self._parameters(), strict=True):
             if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS):
                 expected |= {f"optimiser.{kind}.{name}": parameter for kind in MOMENTS}
@@ -285,10 +301,11 @@ def mean_weights(snapshots: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def averaged(training: Training) -> Iterator[None]:
-    """While this lasts, the model has the mean of the snapshots' weights, and is in evaluation mode."""
+    """While this lasts, the model has the mean of the snapshots' weights, and is in evaluation mode. A snapshot is of
+    the smoothed weights, where training smooths."""
     own = {name: tensor.clone() for name, tensor in weights(training.model).items()}
     was_random = torch.get_rng_state()
-    if len(training.snapshots) > 1:
+    if len(training.snapshots) > 1 or training.smoothed:
         load_weights(training.model, mean_weights(training.snapshots))
     training.model.eval()
     try:
@@ -344,6 +361,7 @@ def train_steps(
             raise not_finite(training, batch, random, "gradient")
         training.optimiser.step()
         training.step += 1
+        training.smooth()
         seconds = time.perf_counter() - began
         training.seconds += seconds
         lately = [*lately[-19:], (objective, nll, tokens, seconds)]
@@ -411,7 +429,7 @@ def loss_of(model: Learns, batch: Batch, config: TrainConfig, device: torch.devi
 
 def validated(training: Training, progress: Progress, validate: Validation, save_best: Callable[[], None]) -> Progress:
     began = time.perf_counter()
-    snapshot = {name: tensor.clone() for name, tensor in weights(training.model).items()}
+    snapshot = {name: training.smoothed.get(name, own).clone() for name, own in weights(training.model).items()}
     training.snapshots = [*training.snapshots, snapshot][-training.config.average :]
     with averaged(training), torch.inference_mode():
         metrics, samples = validate()

@@ -36,7 +36,7 @@ from regard.interface import Fits, Progress, Sample, UserError
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, build_model
 from regard.train.corpora import CORPORA
-from regard.train.loop import Training, fit_steps, load_weights, train_steps, weights
+from regard.train.loop import Precision, Training, fit_steps, load_weights, train_steps, weights
 
 MAY_GROW = {"train.steps", "train.epochs", "train.minutes"}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
@@ -61,20 +61,21 @@ class Session:
                 "it: restore config.toml, or choose another folder with -o."
             )
         machine.tune_allocator()
-        self.facts = self._facts(recipe)
-        if self.facts["precision"] == "bfloat16" and self.device.type == "cpu" and not machine.bf16_gain():
-            raise UserError("bfloat16 does not run on this processor: set train.precision to float32, with another -o.")
-        train = dataclasses.replace(recipe.train, precision=self.facts["precision"])
+        facts = self._facts(recipe)
+        if self.device.type == "cpu" and facts["precision"] != "float32":
+            machine.probe_bf16()  # answers while the data is read
         self.recipe = recipe
         self.corpus = CORPORA[recipe.task](recipe)
-        self.teacher = find_run(train.from_, recipe.folder) if train.from_ and not self.resumed else None
+        teacher = recipe.train.from_
+        self.teacher = find_run(teacher, recipe.folder) if teacher and not self.resumed else None
         self.tokenizers = self._tokenizers()
         self.left_out: dict[str, int] = {}  # examples of a split that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = build_model(recipe, self.tokenizers).to(self.device)
         self.batches = self.corpus.batches(self.encoded["train"], model)
         self.run = Run(recipe, self.tokenizers, model, self.device, self.folder.path.name)
-        self.training = Training(model, train, self.device)
+        precision = self._precision(facts["precision"])
+        self.training = Training(model, dataclasses.replace(recipe.train, precision=precision), self.device)
         torch.manual_seed(recipe.seed)
         if self.resumed:
             saved = read_tensors(self.folder.last)
@@ -82,6 +83,7 @@ class Session:
         else:
             if self.teacher:
                 load_weights(model, read_tensors(self.teacher.best)[0], origin=self.teacher.best)
+            write_atomically(self.folder.environment, json.dumps({**facts, "precision": precision}, indent=2) + "\n")
             self.save()
         # last of the files: a folder without it was never begun, one with it has them all
         write_atomically(self.folder.config, recipe.to_toml(placed=True))
@@ -89,7 +91,7 @@ class Session:
     # --- opening ---
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
-        """The machine, the data and the precision, as they were when the run began."""
+        """The machine and the data, as they were when the run began."""
         fingerprint = recipe.data.fingerprint(recipe.folder)
         files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
         if self.resumed:
@@ -102,12 +104,15 @@ class Session:
                     "restore it, or start anew with -o."
                 )
             return facts
-        precision = recipe.train.precision
-        if precision == "auto":
-            precision = "bfloat16" if self.device.type == "cpu" and machine.bf16_gain() > 1.5 else "float32"
-        facts = {**machine.facts(), "files": files, "data": fingerprint, "precision": precision}
-        write_atomically(self.folder.environment, json.dumps(facts, indent=2) + "\n")
-        return facts
+        return {**machine.facts(), "files": files, "data": fingerprint, "precision": recipe.train.precision}
+
+    def _precision(self, wanted: Precision) -> Precision:
+        """What is meant by auto, here."""
+        if wanted == "bfloat16" and self.device.type == "cpu" and not machine.bf16_gain():
+            raise UserError("bfloat16 does not run on this processor: set train.precision to float32, with another -o.")
+        if wanted == "auto":
+            return "bfloat16" if self.device.type == "cpu" and machine.bf16_gain() > 1.5 else "float32"
+        return wanted
 
     def _tokenizers(self) -> Tokenizers:
         # what an attempt that failed before it began has left may be of other text
