@@ -6,9 +6,15 @@ LSTM       I, F, O = σ(X Wₓ· + H Wₕ· + b·),  C̃ = tanh(X Wₓc + H Wₕ
 gru        R, Z = σ(X Wₓ· + H Wₕ· + b·),  H̃ = tanh(X Wₓₕ + (R ⊙ H) Wₕₕ + bₕ)   Cho 2014, 2.3
            Hₜ = Z ⊙ Hₜ₋₁ + (1 − Z) ⊙ H̃
 gru-after  the same, with H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ))              as PyTorch's kernel does
+mut1       Z = σ(X Wₓz + b_z),  R = σ(X Wₓr + H Wₕr + b_r)                     Jozefowicz 2015
+           Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + tanh(X Wₓ) + bₕ) + (1 − Z) ⊙ Hₜ₋₁
+mut2       Z = σ(X Wₓz + H Wₕz + b_z),  R = σ(X Wₓ + H Wₕr + b_r)
+           Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + X Wₓₕ + bₕ) + (1 − Z) ⊙ Hₜ₋₁
+mut3       the same, with Z = σ(X Wₓz + tanh(H) Wₕz + b_z),  R = σ(X Wₓr + H Wₕr + b_r)
+           Where the paper adds X itself, X Wₓ brings it to the width of H.
 
 What depends on X alone is computed for all time steps at once by `inputs`; `step` does the rest. A cell of
-your own needs those two, and then goes wherever these go.
+your own needs those two, and then goes wherever these go; with `gates` it can be looked into as well.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from torch.nn import functional
 
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
 State = tuple[Tensor, ...]
-CellName = Literal["tanh", "sigmoid", "relu", "identity", "lstm", "gru", "gru-after"]
+CellName = Literal["tanh", "sigmoid", "relu", "identity", "lstm", "gru", "gru-after", "mut1", "mut2", "mut3"]
 Activation = Literal["tanh", "sigmoid", "relu", "identity"]
 SHUT = 1e4  # far enough that σ is exactly 0 or 1, near enough for half precision
 
@@ -44,6 +50,10 @@ class Cell(nn.Module, ABC):
     @abstractmethod
     def step(self, projected: Tensor, state: State) -> State:
         """(rows, projected) and the state before -> the state after."""
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """What stands open, by what it does ("kept"), between 0 and 1: (rows, hidden) each."""
+        return {}
 
     def start(self, rows: int) -> State:
         """The state before anything is read: zeros, where the parameters live."""
@@ -98,12 +108,19 @@ class LSTM(Cell):
         return functional.linear(x, self.weight_ih, self.bias_ih)
 
     def step(self, projected: Tensor, state: State) -> State:
-        h, c = state
-        gates = torch.addmm(projected, h, self.weight_hh.t()).chunk(4, dim=-1)  # 4 × (rows, hidden)
-        write, keep, show = gates[0].sigmoid(), gates[1].sigmoid(), gates[3].sigmoid()  # I, F, O
-        candidate = gates[2].tanh()
+        _, c = state
+        write, keep, candidate, show = self._parts(projected, state)
         c = torch.addcmul(keep * c, write, candidate)
         return show * c.tanh(), c
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        write, keep, _, show = self._parts(projected, state)
+        return {"written": write, "kept": keep, "revealed": show}
+
+    def _parts(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """I, F, C̃, O, each (rows, hidden)."""
+        write, keep, candidate, show = torch.addmm(projected, state[0], self.weight_hh.t()).chunk(4, dim=-1)
+        return write.sigmoid(), keep.sigmoid(), candidate.tanh(), show.sigmoid()
 
     def start(self, rows: int) -> State:
         return self.weight_hh.new_zeros(rows, self.hidden), self.weight_hh.new_zeros(rows, self.hidden)
@@ -134,10 +151,18 @@ class GRU(Cell):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        for_gates, for_candidate = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
-        reset, keep = torch.addmm(for_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)  # R, Z
-        candidate = torch.addmm(for_candidate, reset * h, self.weight_candidate.t()).tanh()
+        reset, keep = self._reset_and_keep(projected, h)
+        candidate = torch.addmm(projected[:, 2 * self.hidden :], reset * h, self.weight_candidate.t()).tanh()
         return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        reset, keep = self._reset_and_keep(projected, state[0])
+        return {"heard": reset, "kept": keep}
+
+    def _reset_and_keep(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """R and Z, each (rows, hidden)."""
+        made = torch.addmm(projected[:, : 2 * self.hidden], h, self.weight_gates.t()).sigmoid()
+        return made[:, : self.hidden], made[:, self.hidden :]
 
 
 class GRUAfter(Cell):
@@ -155,17 +180,67 @@ class GRUAfter(Cell):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        sizes = [2 * self.hidden, self.hidden]
-        for_gates, for_candidate = torch.split(projected, sizes, dim=-1)
-        product = torch.addmm(self.bias_hh, h, self.weight_hh.t())  # (rows, 3·hidden)
-        from_gates, from_candidate = torch.split(product, sizes, dim=-1)
-        reset, keep = (for_gates + from_gates).sigmoid().chunk(2, dim=-1)  # R, Z
-        candidate = torch.addcmul(for_candidate, reset, from_candidate).tanh()
+        reset, keep, told = self._parts(projected, h)
+        candidate = torch.addcmul(projected[:, 2 * self.hidden :], reset, told).tanh()
         return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        reset, keep, _ = self._parts(projected, state[0])
+        return {"heard": reset, "kept": keep}
+
+    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """R, Z and H Wₕₕ + bₕ, each (rows, hidden)."""
+        both = 2 * self.hidden
+        product = torch.addmm(self.bias_hh, h, self.weight_hh.t())  # (rows, 3·hidden)
+        made = (projected[:, :both] + product[:, :both]).sigmoid()
+        return made[:, : self.hidden], made[:, self.hidden :], product[:, both:]
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
         return run_kernel(torch.gru, weights, x, state, mask)
+
+
+class MUT(Cell):
+    """Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + …) + (1 − Z) ⊙ Hₜ₋₁: the three that a search over cells found.
+
+    The weights' order is R, Z, H̃; the first variant's Z does not hear H.
+    """
+
+    def __init__(self, *, input_dim: int, hidden: int, variant: Literal[1, 2, 3]) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.variant = variant
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
+        self.weight_gates = stack_gates(nn.init.orthogonal_, 1 if variant == 1 else 2, hidden, hidden)
+        self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
+        self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
+
+    def inputs(self, x: Tensor) -> Tensor:
+        if self.variant != 1:
+            return functional.linear(x, self.weight_ih, self.bias_ih)
+        gates, candidate = torch.split(functional.linear(x, self.weight_ih), [2 * self.hidden, self.hidden], dim=-1)
+        return torch.cat((gates, candidate.tanh()), dim=-1) + self.bias_ih
+
+    def step(self, projected: Tensor, state: State) -> State:
+        (h,) = state
+        reset, update = self._reset_and_update(projected, h)
+        candidate = torch.addmm(projected[:, 2 * self.hidden :], reset * h, self.weight_candidate.t()).tanh()
+        return (torch.lerp(h.to(candidate.dtype), candidate, update),)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        reset, update = self._reset_and_update(projected, state[0])
+        return {"heard": reset, "kept": 1 - update}
+
+    def _reset_and_update(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """R and Z, each (rows, hidden)."""
+        both = projected[:, : 2 * self.hidden]
+        if self.variant == 2:
+            made = torch.addmm(both, h, self.weight_gates.t()).sigmoid()
+            return made[:, : self.hidden], made[:, self.hidden :]
+        for_reset, for_update = both[:, : self.hidden], both[:, self.hidden :]
+        if self.variant == 3:
+            for_update = torch.addmm(for_update, h.tanh(), self.weight_gates[self.hidden :].t())
+        reset = torch.addmm(for_reset, h, self.weight_gates[: self.hidden].t())
+        return reset.sigmoid(), for_update.sigmoid()
 
 
 def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, columns: int) -> nn.Parameter:
@@ -214,4 +289,7 @@ CELLS: dict[CellName, Callable[..., Cell]] = {
     "lstm": LSTM,
     "gru": GRU,
     "gru-after": GRUAfter,
+    "mut1": partial(MUT, variant=1),
+    "mut2": partial(MUT, variant=2),
+    "mut3": partial(MUT, variant=3),
 }

@@ -1,16 +1,22 @@
 """Recurrence: any cell, unrolled over time, stacked in layers, read in one direction or both.
 
-Deep:           layer l + 1 reads layer l's outputs.
-Bidirectional:  outputs [→hₜ ; ←hₜ] from two sets of weights      Schuster & Paliwal 1997
+Deep:           layer l + 1 reads layer l's outputs, H(x); what leaves it is y
+    none        y = H(x)
+    residual    y = x + H(x)                                          He 2015; recurrent: Wu 2016, 3.1
+    highway     y = g ⊙ H(x) + (1 − g) ⊙ x,  g = σ(x W_T + b_T)       Srivastava 2015
+Bidirectional:  outputs [→hₜ ; ←hₜ] from two sets of weights          Schuster & Paliwal 1997
 
-The plain loop works for every cell. Where PyTorch has a kernel for the cell, that runs instead and gives the
-same. Padding is never read: a row's state stands still after its last real token.
+One loop unrolls every cell, a stranger's too: inputs for all steps in one product, and each matrix's gradient in one.
+Where PyTorch has a faster kernel for the cell, that runs instead and gives the same. Padding is never read: a row's
+state stands still after its last real token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +24,36 @@ from torch import Tensor, nn
 from regard.interface import UserError
 from regard.layers.cells import Cell, State
 from regard.layers.dropout import Dropout
+from regard.layers.products import gathered
+
+Skip = Literal["none", "residual", "highway"]
+
+
+class Highway(nn.Module):
+    """y = g ⊙ H(x) + (1 − g) ⊙ x,  g = σ(x W_T + b_T)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, dim)
+        nn.init.xavier_uniform_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, -1.0)  # at first most of x passes as it is (section 2.2)
+
+    def forward(self, x: Tensor, changed: Tensor) -> Tensor:
+        g = torch.sigmoid(self.gate(x))
+        return torch.lerp(x.to(g.dtype), changed.to(g.dtype), g)
+
+
+class Residual(nn.Module):
+    """y = x + H(x)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, changed: Tensor) -> Tensor:
+        return x + changed
+
+
+SKIPS: dict[str, Callable[[int], nn.Module]] = {"residual": Residual, "highway": Highway}  # of dim
 
 
 class Recurrent(nn.Module):
@@ -32,6 +68,7 @@ class Recurrent(nn.Module):
         layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,  # between layers
+        skip: Skip = "none",  # what a layer's input does beside it, from the second layer on
         fused: bool = True,  # PyTorch's kernel where the cell has one
     ) -> None:
         super().__init__()
@@ -46,6 +83,7 @@ class Recurrent(nn.Module):
             Sequence[Cell],
             nn.ModuleList(cell(input_dim=w, hidden=hidden) for w in widths if bidirectional),
         )
+        self.skips = nn.ModuleList(SKIPS[skip](self.output_dim) for _ in widths[1:] if skip != "none")
 
     def start(self, rows: int) -> tuple[State, ...]:
         """Every layer's state before anything is read."""
@@ -69,22 +107,28 @@ class Recurrent(nn.Module):
             x = x.masked_fill(~mask[..., None], 0.0)
 
         def read(cell: Cell, x: Tensor, state: State) -> tuple[Tensor, State]:
-            whole = cell.fused(x, state, mask) if self.fused else None
+            whole = cell.fused(x, state, mask) if self.fused and not _tracing.get() else None
             return unroll(cell, x, mask, state) if whole is None else whole
 
         finals = []
         for layer, before in enumerate(state):
-            x = self.dropout(x) if layer else x
+            below = self.dropout(x) if layer else x
             if self.bidirectional:
                 ahead, back = split(before)
-                outputs, ahead = read(self.forwards[layer], x, ahead)
-                reversed_outputs, back = read(self.backwards[layer], reverse(x, mask), back)
-                x = torch.cat((outputs, reverse(reversed_outputs, mask)), dim=-1)
+                outputs, ahead = read(self.forwards[layer], below, ahead)
+                reversed_outputs, back = read(self.backwards[layer], reverse(below, mask), back)
+                changed = torch.cat((outputs, reverse(reversed_outputs, mask)), dim=-1)
                 finals.append(join(ahead, back))
             else:
-                x, after = read(self.forwards[layer], x, before)
+                changed, after = read(self.forwards[layer], below, before)
                 finals.append(after)
-        return x, tuple(finals)
+            x = self._pass(layer, x, changed)
+        return x if mask is None else x.masked_fill(~mask[..., None], 0.0), tuple(finals)
+
+    def _pass(self, layer: int, x: Tensor, changed: Tensor) -> Tensor:
+        """What leaves a layer that made `changed` of x."""
+        passed: Tensor = self.skips[layer - 1](x, changed) if layer and len(self.skips) else changed
+        return passed
 
     def step(self, x: Tensor, state: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
         """One step of every layer: x (rows, input_dim) -> output (rows, output_dim) and the next state."""
@@ -92,25 +136,60 @@ class Recurrent(nn.Module):
             raise UserError("a bidirectional network cannot go step by step: it reads the future")
         after = []
         for layer, (cell, before) in enumerate(zip(self.forwards, state, strict=True)):
-            x = self.dropout(x) if layer else x
-            after.append(cell.step(cell.inputs(x), before))
-            x = after[-1][0]
+            below = self.dropout(x) if layer else x
+            after.append(cell.step(cell.inputs(below), before))
+            x = self._pass(layer, x, after[-1][0])
         return x, tuple(after)
 
 
 def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
     """The recurrence itself: x (batch, time, input_dim) -> outputs (batch, time, hidden), final state."""
     outputs = []
-    for t, projected in enumerate(cell.inputs(x).unbind(dim=1)):  # (batch, projected)
-        after = cell.step(projected, state)
-        if mask is None:
+    steps = cell.inputs(x).transpose(0, 1).contiguous().unbind()  # time × (batch, projected), each in one piece
+    with gathered(cell):
+        for t, projected in enumerate(steps):
+            after = cell.step(projected, state)
+            if mask is not None:
+                real = mask[:, t, None]  # (batch, 1)
+                after = tuple(torch.where(real, new, old) for new, old in zip(after, state, strict=True))
+            note_step(cell, projected, state, after)
             state = after
-        else:
-            real = mask[:, t, None]  # (batch, 1)
-            state = tuple(torch.where(real, new, old) for new, old in zip(after, state, strict=True))
-        outputs.append(state[0])
+            outputs.append(state[0])
     stacked = torch.stack(outputs, dim=1)  # (batch, time, hidden)
     return stacked if mask is None else stacked.masked_fill(~mask[..., None], 0.0), state
+
+
+class Trace:
+    """What the cells of a model carried, step by step, by the path of the cell; in the order in which it read."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = {part: path for path, part in model.named_modules() if isinstance(part, Cell)}
+        self.states: dict[str, list[State]] = {path: [] for path in self.names.values()}  # after each step
+        self.gates: dict[str, list[dict[str, Tensor]]] = {path: [] for path in self.names.values()}
+
+
+_tracing: ContextVar[tuple[Trace, ...]] = ContextVar("tracing", default=())
+
+
+@contextmanager
+def trace(model: nn.Module) -> Iterator[Trace]:
+    """Keep every state and gate while the model runs. States are those that the outputs were made of, so that gradients
+    to them can be asked for; kernels, which show none, stand aside."""
+    kept = Trace(model)
+    token = _tracing.set((*_tracing.get(), kept))
+    try:
+        yield kept
+    finally:
+        _tracing.reset(token)
+
+
+def note_step(cell: Cell, projected: Tensor, before: State, after: State) -> None:
+    """For whoever traces: this cell took this step."""
+    for kept in _tracing.get():
+        if cell in kept.names:
+            kept.states[kept.names[cell]].append(after)
+            with torch.no_grad():
+                kept.gates[kept.names[cell]].append(cell.gates(projected, before))
 
 
 def reverse(x: Tensor, mask: Tensor | None) -> Tensor:

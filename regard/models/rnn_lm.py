@@ -15,7 +15,7 @@ from regard.layers.cells import CELLS, CellName
 from regard.layers.encoders import Embedding
 from regard.layers.heads import FeatureHead, Head
 from regard.layers.heads import head as plain_head
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Recurrent, Skip
 from regard.models.design import Design, Vocabulary
 from regard.models.language_model import LanguageModel
 
@@ -26,6 +26,7 @@ class Config:
     hidden: int = 256  # width of the recurrent state
     layers: int = 1  # recurrent layers
     cell: CellName = "lstm"  # the recurrent cell
+    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
     head: Literal["softmax", "adaptive", "features"] = (
         "softmax"  # over all types; frequent ones first and rare ones in groups; or with hashed n-grams beside it
@@ -64,6 +65,7 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
         hidden=config.hidden,
         layers=config.layers,
         dropout=config.dropout,
+        skip=config.skip,
     )
     return LanguageModel(embed=embed, body=body, head=head, dropout=config.dropout)
 

@@ -21,7 +21,8 @@ from regard.layers.cells import State as CellState
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.recurrent import Recurrent
+from regard.layers.products import gathered
+from regard.layers.recurrent import Recurrent, Skip, note_step
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 
@@ -32,6 +33,7 @@ class Config:
     hidden: int = 256  # width of the recurrent state, in each direction
     layers: int = 1  # recurrent layers on each side; the first decoder layer is the one that attends
     cell: CellName = "gru"  # the recurrent cell
+    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well a decoder state and a source state match
     heads: int = 1  # several looks at once; more than 1 implies projections
     project: bool = (
@@ -102,7 +104,10 @@ class AttentiveDecoder(nn.Module):
         batch = memory.values.shape[0]
         query = state[0].view(batch, -1, state[0].shape[-1])  # (batch, width, hidden)
         context = self.attention(query, memory).view(read.shape[0], -1)  # (rows, context)
-        return context, self.cell.step(torch.addmm(read, context, self.told.weight.t()), state)
+        projected = torch.addmm(read, context, self.told.weight.t())
+        after = self.cell.step(projected, state)
+        note_step(self.cell, projected, state, after)
+        return context, after
 
     def hidden(self, states: Tensor, contexts: Tensor, embedded: Tensor) -> Tensor:
         read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([states, contexts, embedded], -1))))
@@ -112,10 +117,11 @@ class AttentiveDecoder(nn.Module):
         memory, carry = self.start(encoded)
         embedded = self.embed(tokens)  # (batch, target, embedding)
         state, seen, moved = carry.attending, [], []
-        for read in self.cell.inputs(embedded).unbind(1):
-            context, state = self.look_then_move(read, memory, state)
-            seen.append(context)
-            moved.append(state[0])
+        with gathered(self):
+            for read in self.cell.inputs(embedded).unbind(1):
+                context, state = self.look_then_move(read, memory, state)
+                seen.append(context)
+                moved.append(state[0])
         states = torch.stack(moved, 1)  # (batch, target, hidden)
         if self.upper:
             states, _ = self.upper(states, state=carry.upper)
@@ -165,6 +171,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
             layers=config.layers,
             bidirectional=True,
             dropout=config.dropout,
+            skip=config.skip,
         ),
         dropout=config.dropout,
         lexical=config.lexical,
@@ -177,6 +184,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
             hidden=config.hidden,
             layers=config.layers - 1,
             dropout=config.dropout,
+            skip=config.skip,
         )
     embed = Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout)
     attending = cell(input_dim=config.embedding, hidden=config.hidden)

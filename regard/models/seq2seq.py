@@ -21,7 +21,7 @@ from regard.layers.cells import CELLS, CellName
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Recurrent, Skip
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 
@@ -34,6 +34,7 @@ class Config:
     hidden: int = 384  # width of the recurrent state, and so of the fixed vector
     layers: int = 2  # recurrent layers on each side
     cell: CellName = "lstm"  # the recurrent cell
+    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     context: Rung = (
         "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of the states, every step)
     )
@@ -113,6 +114,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
             hidden=config.hidden,
             layers=config.layers,
             dropout=config.dropout,
+            skip=config.skip,
         )
 
     def embedding(vocab: int) -> Embedding:

@@ -1,0 +1,129 @@
+"""Products with a weight that many steps share: its gradient comes from one product, not from one a step.
+
+    dW = Σₜ xₜᵀ gₜ = [x₁; …; x_T]ᵀ [g₁; …; g_T]
+
+Inside `gathered(module)`, x @ W, addmm(b, x, W) and linear(x, W) with a matrix of the module leave (xₜ, gₜ) behind as
+they go backwards; when the last of them has, W's gradient is made at the speed of one large product. What a step
+is written in stays as it is, and so do its values. Gradients of gradients are not to be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+Left = dict[int, list[tuple[Tensor, Tensor]]]  # of a backward pass, by its number: what each product read and got
+
+
+class _Shared(torch.autograd.Function):
+    """The matrix itself, on its way to all products."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, left: Left) -> Tensor:
+        ctx.left = left
+        ctx.set_materialize_grads(False)
+        return matrix.view_as(matrix)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor | None) -> tuple[Tensor | None, None]:
+        read, got = zip(*ctx.left.pop(torch._C._current_graph_task_id(), [(None, None)]), strict=True)
+        if read[0] is None:
+            return slope, None
+        gathered = torch.cat(read).t() @ torch.cat(got)
+        return gathered if slope is None else gathered + slope, None
+
+
+class _Product(torch.autograd.Function):
+    """x @ W + b, which leaves W's gradient to `_Shared`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor | None, left: Left) -> Tensor:
+        ctx.save_for_backward(x, matrix)
+        ctx.left = left
+        ctx.bias = None if bias is None else bias.shape
+        return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        x, matrix = ctx.saved_tensors
+        if ctx.needs_input_grad[1]:
+            ctx.left.setdefault(torch._C._current_graph_task_id(), []).append((x, slope))
+        to_bias = slope.sum_to_size(ctx.bias) if ctx.needs_input_grad[2] else None
+        return slope @ matrix.t() if ctx.needs_input_grad[0] else None, None, to_bias, None
+
+
+class _Gathering(TorchFunctionMode):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.parameters = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
+        self.shared: dict[tuple[Any, ...], tuple[Tensor, Left]] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in PRODUCTS and not kwargs:
+            taken = PRODUCTS[func](*args)
+            if taken is not None and self.owns(taken[1]):
+                return self.product(*taken)
+        return func(*args, **(kwargs or {}))
+
+    def owns(self, matrix: Tensor) -> bool:
+        base = matrix._base if matrix._is_view() else matrix
+        return id(base) in self.parameters and matrix.dim() == 2 and not matrix.is_meta
+
+    def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type):
+            half = torch.get_autocast_dtype(x.device.type)
+            x, bias = x.to(half), None if bias is None else bias.to(half)
+        key = (matrix.data_ptr(), matrix.shape, matrix.stride())
+        if key not in self.shared:
+            left: Left = {}
+            self.shared[key] = _Shared.apply(matrix.to(x.dtype), left), left  # type: ignore[no-untyped-call]
+        rows = x.reshape(-1, x.shape[-1])
+        made: Tensor = _Product.apply(rows, self.shared[key][0], bias, self.shared[key][1])  # type: ignore[no-untyped-call]
+        return made.view(*x.shape[:-1], -1)
+
+
+Taken = tuple[Tensor, Tensor, Tensor | None] | None
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Taken:
+    return x, weight.t(), bias
+
+
+def _matmul(x: Tensor, matrix: Any) -> Taken:
+    return (x, matrix, None) if isinstance(matrix, Tensor) else None
+
+
+def _addmm(bias: Tensor, x: Tensor, matrix: Tensor) -> Taken:
+    return x, matrix, bias
+
+
+PRODUCTS: dict[Callable[..., Any], Callable[..., Taken]] = {
+    functional.linear: _linear,
+    torch.matmul: _matmul,
+    torch.mm: _matmul,
+    Tensor.matmul: _matmul,
+    Tensor.mm: _matmul,
+    Tensor.__matmul__: _matmul,
+    torch.addmm: _addmm,
+}
+
+
+@contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """Within, products with the module's matrices have their gradients gathered, wherever gradients are wanted."""
+    if not torch.is_grad_enabled():
+        yield
+        return
+    with _Gathering(module):
+        yield
