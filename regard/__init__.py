@@ -18,14 +18,16 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from regard.interface import UserError
+    from regard.layers.cells import Cell
     from regard.predict import Decoding, Prediction
     from regard.recipe import read_recipe
     from regard.run import Run, load
     from regard.train.session import Session
 
-__all__ = ["Decoding", "Prediction", "Run", "Session", "UserError", "load", "read_recipe"]
+__all__ = ["Cell", "Decoding", "Prediction", "Run", "Session", "UserError", "load", "read_recipe"]
 
 _HOMES = {
+    "Cell": "regard.layers.cells",
     "Decoding": "regard.predict",
     "Prediction": "regard.predict",
     "Run": "regard.run",

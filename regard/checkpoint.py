@@ -62,6 +62,10 @@ class Folder:
         self.data = self.path / "data"
         self.lock = self.path / "lock"
 
+    def begun(self) -> bool:
+        """Whether this is a run, and not a folder that has a config.toml of something else."""
+        return self.config.is_file() and (self.tokenizer.is_file() or self.environment.is_file())
+
     def must_exist(self) -> Folder:
         if not self.config.is_file():
             what = "is not a run (it has no config.toml)" if self.path.exists() else "does not exist"

@@ -1,7 +1,8 @@
 """Settings: frozen dataclasses that read from and write to TOML, and say what is wrong with a key or a value.
 
 A field's trailing comment is its help text, so a written recipe explains itself. Fields are bool, int, float, str,
-Literal of str, or tuple of one of these; a default is written once, in the class.
+Literal of str, Literal | str (one of those, or a class in a file of one's own), or tuple of one of these; a default is
+written once, in the class.
 """
 
 from __future__ import annotations
@@ -132,7 +133,17 @@ def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
         raise UserError(f"In [{where}]: {problem}") from None
 
 
+PLACE = re.compile(r"\.py(:|$)")
+
+
+def is_place(value: object) -> bool:
+    """Whether this is meant for a class in a file of one's own (`my_cells.py:Leaky`), rightly written or not."""
+    return isinstance(value, str) and PLACE.search(value) is not None
+
+
 def _convert(kind: Any, value: Any, key: str) -> Any:
+    if typing.get_origin(kind) is typing.Union:
+        return value if is_place(value) else _convert(typing.get_args(kind)[0], value, key)
     if typing.get_origin(kind) is typing.Literal:
         if value not in typing.get_args(kind):
             raise unknown(value, map(str, typing.get_args(kind)), f"{key} =")

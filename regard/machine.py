@@ -22,6 +22,7 @@ MOST_THREADS = 1024
 # Timed in a process of its own: on some virtual machines the processor advertises bf16 units that fault when used.
 _BF16_PROBE = """
 import time, torch
+torch.set_num_threads(1)  # so that it matters less what else is running
 def seconds(kind):
     a, b = torch.randn(512, 512, dtype=kind), torch.randn(512, 512, dtype=kind)
     best = 1e9

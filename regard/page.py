@@ -1,4 +1,4 @@
-"""page: what a model looks at, as one HTML file that opens anywhere, without a network.
+"""page: what a model looks at, or carries, as one HTML file that opens anywhere, without a network.
 
 A weight w ∈ [0, 1] is kept as the byte round(255 w), so |w − byte/255| ≤ 1/510. Each view's bytes are packed apart
 (zlib, base64) and unpacked by the browser when that view is chosen; `page.html` draws them. Its colours lie on a
@@ -12,7 +12,7 @@ import re
 import unicodedata
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -74,7 +74,17 @@ class Sentence:
             raise ValueError("a sentence needs views, no two of one name and layer.")
 
 
-def page(sentences: Sequence[Sentence], *, title: str) -> str:
+ATTENTION = {  # how the page speaks of its maps
+    "kind": "Which attention",
+    "looking": "Looking",
+    "looked-at": "Looked at",
+    "forward": "looks at",
+    "back": "is looked at by",
+    "about": "Each row shares its looking among the columns.",
+}
+
+
+def page(sentences: Sequence[Sentence], *, title: str, words: Mapping[str, str] = ATTENTION) -> str:
     """One HTML document with all it needs inside."""
     if not sentences:
         raise ValueError("a page needs a sentence.")
@@ -82,7 +92,7 @@ def page(sentences: Sequence[Sentence], *, title: str) -> str:
     parts = {
         "policy": _policy(template),
         "title": escape(_legible(title)),
-        "content": _content(sentences, title),
+        "content": _content(sentences, title, words),
         "weights": "\n".join(
             f'<script type="text/plain" id="weights-{s}-{v}">{_pack(view.weights)}</script>'
             for s, sentence in enumerate(sentences)
@@ -148,10 +158,11 @@ def _pack(weights: NDArray[np.floating]) -> str:
     return b64encode(zlib.compress(as_bytes(weights).tobytes())).decode()
 
 
-def _content(sentences: Sequence[Sentence], title: str) -> str:
+def _content(sentences: Sequence[Sentence], title: str, words: Mapping[str, str]) -> str:
     """All but the weights, as JSON that cannot end the element it stands in."""
     content = {
         "title": _legible(title),
+        "words": dict(words),
         "scales": {theme: scale(*ends) for theme, ends in SCALES.items()},
         "sentences": [
             {

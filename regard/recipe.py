@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from regard.config import ABOVE_0, between, keep_within, override, parse, shown, to_toml, unknown, write_table
-from regard.data.sources import SOURCES, Source
+from regard import own
+from regard.checkpoint import Folder
+from regard.config import (
+    ABOVE_0,
+    between,
+    is_place,
+    keep_within,
+    override,
+    parse,
+    shown,
+    to_toml,
+    unknown,
+    write_table,
+)
+from regard.data.sources import SOURCES, Source, find
+from regard.data.text import content_hash
 from regard.data.tokens import Kind
 from regard.interface import UserError
 from regard.models import MODELS
@@ -112,6 +126,11 @@ class Recipe:
         """Dotted key -> value."""
         return _flatten(tomllib.loads(self.to_toml()))
 
+    def code(self) -> dict[str, str]:
+        """The files of one's own that it names, and the hash of each."""
+        files = {own.split(value)[0] for value in vars(self.model).values() if is_place(value)}
+        return {file: content_hash(file) for file in sorted(files)}
+
 
 def _by_section(dotted: Mapping[str, str]) -> dict[str, dict[str, str]]:
     nested: dict[str, dict[str, str]] = {}
@@ -142,6 +161,7 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
     except (ValueError, RecursionError) as problem:  # broken, or numbers and lists that Python will not hold
         raise UserError(f"The recipe {path} is not valid TOML: {problem}.") from None
     remarks = []
+    settings = list(settings)
     ordered = sorted(settings, key=lambda setting: not setting.startswith(("model.name", "model.preset")))
     for setting in ordered:
         key = setting.split("=")[0].strip()
@@ -152,10 +172,12 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
             if dropped:
                 remarks.append(f"{setting}: model.{', model.'.join(dropped)} go back to that model's preset.")
         override(table, setting)
-    return parse_recipe(table, folder=path.parent.resolve()), remarks
+    typed = {setting.split("=")[0].strip() for setting in settings}
+    return parse_recipe(table, folder=path.parent.resolve(), typed=typed), remarks
 
 
-def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
+def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Container[str] = ()) -> Recipe:
+    """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder."""
     for key in table:
         if key not in SECTIONS:
             raise unknown(key, SECTIONS, "The key")
@@ -181,6 +203,7 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
         if not isinstance(preset, str) or preset not in design.presets:
             raise unknown(preset, design.presets, f"The preset of {model_name}")
         base = design.presets[preset]
+    config = parse(design.config, {**dataclasses.asdict(base), **model}, where="model")
     train = parse(TrainConfig, table.get("train", {}), where="train")
     if train.metric not in terms.metrics:
         raise unknown(train.metric, terms.metrics, f"For {task}, train.metric =")
@@ -191,10 +214,35 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path()) -> Recipe:
         data=parse(SOURCES[data_name], data, where="data"),
         tokens=parse(terms.tokens, table.get("tokens", {}), where="tokens"),
         model_name=model_name,
-        model=parse(design.config, {**dataclasses.asdict(base), **model}, where="model"),
+        model=_found(config, folder / place, of_a_run="folder" in table, typed=typed),
         train=train,
         folder=folder / place,
     )
+
+
+def _found(model: Any, folder: Path, *, of_a_run: bool, typed: Container[str]) -> Any:
+    """The model's settings, with files of one's own by their whole paths.
+
+    A run's recipe has them so already. One that has not was made by somebody else, to bring its own code.
+    """
+    found = {}
+    for key, value in vars(model).items():
+        if is_place(value):
+            path, name = own.split(value)
+            here = f"model.{key}" in typed
+            file = find(path, *([Path.cwd()] if here else []), folder)
+            if not file.is_file():
+                raise UserError(f"model.{key} = {value!r} is not a file: name the Python file that {name} is in.")
+            if of_a_run and not here and path != str(file):
+                raise UserError(f"model.{key} = {value!r} must be a whole path in the recipe of a run, such as {file}.")
+            for each in file.parents:
+                if Folder(each).begun():
+                    raise UserError(
+                        f"{file} lies inside the run {each}, and code that comes with a run is never executed: "
+                        "if you trust it, move it elsewhere."
+                    )
+            found[key] = f"{file}:{name}"
+    return dataclasses.replace(model, **found) if found else model
 
 
 def _tagged(table: Mapping[str, Any], section: str, known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

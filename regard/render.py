@@ -1,4 +1,4 @@
-"""Heat maps: in the terminal, readable with and without colour, and as an SVG picture."""
+"""Heat maps: in the terminal, readable with and without colour, and as an SVG picture; gates beside tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from html import escape
 from rich.cells import cell_len
 from rich.text import Text
 
+from regard.gates import Layer
 from regard.look import Look
+from regard.page import visible
 
 SHADES = ((0.75, "█"), (0.45, "▓"), (0.2, "▒"), (0.05, "░"), (0.0, "·"))
 LEGEND = "· under 5 %   ░ 5 %   ▒ 20 %   ▓ 45 %   █ 75 % and more"
@@ -45,6 +47,28 @@ def heat_map(seen: Look, *, width: int) -> Text:
             text.append(filled + " ", style=style)
         text.append("\n")
     text.append(f"{seen.kind}: {LEGEND}", style="dim")
+    return text
+
+
+def gate_map(layer: Layer) -> Text:
+    """Tokens down; each gate's mean and the mean size of the states across, as a shade and in digits. A column that
+    goes beyond 1 is shaded by its largest."""
+    means = {name: values.tolist() for name, values in layer.means().items()}
+    full = [max(1.0, *values) for values in means.values()]
+    tokens = [visible(token) for token in layer.tokens]
+    names = max(map(cell_len, tokens))
+    widths = [max(7, cell_len(name)) for name in means]
+    text = Text(f"{layer.name}\n", style="bold")
+    header = "  ".join(_fit(name, size) for name, size in zip(means, widths, strict=True))
+    text.append(f"{' ' * names}  {header}".rstrip() + "\n", style="bold")
+    for token, row in zip(tokens, zip(*means.values(), strict=True), strict=True):
+        text.append(f"{' ' * (names - cell_len(token))}{token}", style="bold")
+        for value, most, size in zip(row, full, widths, strict=True):
+            mark = shade(value / most)
+            style = "dim" if mark == "·" else "rgb({},{},{})".format(*_on_any_background(value / most))
+            text.append("  " + mark * 2, style=style)
+            text.append(_fit(f" {value:.2f}", size - 2))
+        text.append("\n")
     return text
 
 

@@ -73,10 +73,21 @@ def build_model(recipe: Recipe, tokenizers: Tokenizers) -> nn.Module:
     return MODELS[recipe.model_name].build(recipe.model, vocabulary)
 
 
+def refuse_other_code(recipe: Recipe, folder: Folder) -> None:
+    """A file of one's own must be what it was when the run was begun; it is compared before it is executed."""
+    now = recipe.code()
+    if now and now != (before := folder.facts().get("code", {})):
+        changed = ", ".join(file for file in now if now[file] != before.get(file))
+        raise UserError(
+            f"The code has changed since {folder.path} was begun ({changed}): restore it, or start anew with -o."
+        )
+
+
 def load(path: str | Path, *, device: str = "cpu") -> Run:
     """The best model of a run folder."""
     folder = Folder(path).must_exist()
     recipe, _ = read_recipe(folder.config)
+    refuse_other_code(recipe, folder)
     tokenizers = Tokenizers.read(folder.tokenizer)
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")

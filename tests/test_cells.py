@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.layers.cells import CELLS, GRU, LSTM, SHUT, Cell, CellName, Elman, GRUAfter
+from regard.layers.cells import CELLS, GRU, LSTM, MUT, SHUT, Cell, CellName, Elman, GRUAfter
 
 ROWS, TIME, INPUT, HIDDEN = 5, 7, 3, 11
 GRUS = ("gru", "gru-after")
+MUTS = ("mut1", "mut2", "mut3")
 
 
 def make(name: str) -> Cell:
@@ -33,7 +34,7 @@ def gates_of(matrix: Tensor) -> tuple[Tensor, ...]:
     return tuple(gate.t() for gate in torch.split(matrix.detach(), HIDDEN))
 
 
-def hold_gate(made: GRU | GRUAfter, gate: int, bias: float) -> None:
+def hold_gate(made: GRU | GRUAfter | MUT, gate: int, bias: float) -> None:
     with torch.no_grad():
         made.bias_ih[gate * HIDDEN : (gate + 1) * HIDDEN] = bias
 
@@ -90,6 +91,60 @@ def test_gru_is_its_equation(name: str) -> None:
         torch.testing.assert_close(state, (h,))
 
 
+@pytest.mark.parametrize("name", MUTS)
+def test_mut_is_its_equation(name: str) -> None:
+    made = make(name)
+    assert isinstance(made, MUT)
+    (wxr, wxz, wxh), (br, bz, bh) = gates_of(made.weight_ih), torch.split(made.bias_ih.detach(), HIDDEN)
+    whr, *rest = gates_of(made.weight_gates)
+    (whh,) = gates_of(made.weight_candidate)
+    sigma, tanh = torch.sigmoid, torch.tanh
+    xs, h = random(TIME, ROWS, INPUT), random(ROWS, HIDDEN)
+    state: tuple[Tensor, ...] = (h,)
+    for x in xs:
+        state = made.step(made.inputs(x), state)
+        if name == "mut1":
+            assert not rest  # Z does not hear H
+            z, r = sigma(x @ wxz + bz), sigma(x @ wxr + h @ whr + br)
+            h = tanh((r * h) @ whh + tanh(x @ wxh) + bh) * z + h * (1 - z)
+        else:
+            heard = h if name == "mut2" else tanh(h)
+            z, r = sigma(x @ wxz + heard @ rest[0] + bz), sigma(x @ wxr + h @ whr + br)
+            h = tanh((r * h) @ whh + x @ wxh + bh) * z + h * (1 - z)
+        torch.testing.assert_close(state, (h,))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gates_are_those_that_the_step_used(name: str) -> None:
+    """From the gates and the candidate alone comes the state: what is kept of the old, and what is new."""
+    made = make(name)
+    x, before = random(ROWS, INPUT), tuple(random(ROWS, HIDDEN) for _ in made.start(ROWS))
+    projected = made.inputs(x)
+    found, after = made.gates(projected, before), made.step(projected, before)
+    assert all(gate.shape == (ROWS, HIDDEN) and (gate > 0).all() and (gate < 1).all() for gate in found.values())
+    h = before[0]
+    if isinstance(made, LSTM):
+        assert found.keys() == {"written", "kept", "revealed"}
+        candidate = torch.tanh(x @ gates_of(made.weight_ih)[2] + h @ gates_of(made.weight_hh)[2] + bias_of(made, 2))
+        c = found["kept"] * before[1] + found["written"] * candidate
+        torch.testing.assert_close(after, (found["revealed"] * c.tanh(), c))
+    elif isinstance(made, GRU | GRUAfter | MUT):
+        assert found.keys() == {"heard", "kept"}
+        told = x @ gates_of(made.weight_ih)[2]
+        if isinstance(made, GRUAfter):
+            inner = found["heard"] * (h @ gates_of(made.weight_hh)[2] + made.bias_hh[2 * HIDDEN :])
+        else:
+            inner = (found["heard"] * h) @ gates_of(made.weight_candidate)[0]
+        candidate = torch.tanh((told.tanh() if name == "mut1" else told) + bias_of(made, 2) + inner)
+        torch.testing.assert_close(after, (found["kept"] * h + (1 - found["kept"]) * candidate,))
+    else:
+        assert isinstance(made, Elman) and not found
+
+
+def bias_of(made: LSTM | GRU | GRUAfter | MUT, gate: int) -> Tensor:
+    return torch.split(made.bias_ih.detach(), HIDDEN)[gate]
+
+
 def test_open_forget_gate_and_shut_input_gate_keep_the_cell_for_ever() -> None:
     made = make("lstm")
     assert isinstance(made, LSTM)
@@ -114,13 +169,14 @@ def test_the_cell_path_passes_the_gradient_through_the_forget_gate_alone() -> No
     torch.testing.assert_close(path, torch.diag(forget), rtol=1e-14, atol=0.0)
 
 
-@pytest.mark.parametrize("name", GRUS)
-def test_a_shut_update_gate_copies(name: str) -> None:
+@pytest.mark.parametrize("name", GRUS + MUTS)
+def test_what_is_wholly_kept_is_copied(name: str) -> None:
     made = make(name)
-    assert isinstance(made, GRU | GRUAfter)
-    hold_gate(made, 1, SHUT)  # Z = 1
-    h = random(ROWS, HIDDEN)
-    assert torch.equal(made.step(made.inputs(random(ROWS, INPUT)), (h,))[0], h)
+    assert isinstance(made, GRU | GRUAfter | MUT)
+    hold_gate(made, 1, SHUT if name in GRUS else -SHUT)  # Z = 1 keeps in a GRU, Z = 0 in a MUT
+    h, projected = random(ROWS, HIDDEN), made.inputs(random(ROWS, INPUT))
+    assert (made.gates(projected, (h,))["kept"] == 1).all()
+    assert torch.equal(made.step(projected, (h,))[0], h)
 
 
 @pytest.mark.parametrize("name", GRUS)

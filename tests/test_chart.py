@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from regard.chart import Line, line_chart
+from regard.chart import HIGH, Curve, Line, curve_chart, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = [
@@ -42,3 +42,42 @@ def test_nothing_is_above_the_frame_and_one_category_is_enough():
     grid = [float(line.attrib["y1"]) for line in root.iter(f"{SVG}line") if line.attrib.get("class") == "grid"]
     ys = [float(circle.attrib["cy"]) for circle in root.iter(f"{SVG}circle")]
     assert min(grid) <= min(ys) <= max(ys) <= max(grid)
+
+
+def curves(*values: list[float], **options: object) -> ElementTree.Element:
+    some = [Curve(f"curve {number}", each, number) for number, each in enumerate(values)]
+    return ElementTree.fromstring(curve_chart(some, title="t", across="x", up="y", **options))  # type: ignore[arg-type]
+
+
+def points(root: ElementTree.Element) -> list[list[tuple[float, float]]]:
+    lines = (line.attrib["points"].split() for line in root.iter(f"{SVG}polyline"))
+    return [[tuple(map(float, point.split(","))) for point in line] for line in lines]  # type: ignore[misc]
+
+
+def test_on_a_logarithmic_scale_a_constant_factor_is_a_straight_line():
+    root = curves([0.5**place for place in range(101)], [1e-3] * 101, log=True)
+    falling, level = points(root)
+    steps = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(falling, falling[1:], strict=False)]
+    for step in steps:
+        assert step == pytest.approx(steps[0], abs=0.11)  # a tenth of a pixel
+    assert len({y for _, y in level}) == 1
+    marks = {
+        text.text: float(text.attrib["y"]) - 5 for text in root.iter(f"{SVG}text") if text.text and "y" in text.attrib
+    }
+    powers = {power: marks[f"1e{power}"] for power in range(-100, 9) if f"1e{power}" in marks}
+    (low, bottom), (high, top) = min(powers.items()), max(powers.items())
+    assert level[0][1] == pytest.approx(bottom + (top - bottom) * (-3 - low) / (high - low), abs=0.2)
+    assert {"0", "50", "100"} <= {text.text for text in root.iter(f"{SVG}text")}
+
+
+def test_what_has_no_place_on_the_scale_leaves_a_gap():
+    (first, second) = points(curves([1.0, 0.5, 0.0, float("nan"), 0.1, 0.2], log=True))
+    assert (len(first), len(second)) == (2, 2)
+    assert points(curves([0.0, 0.0], log=True)) == []
+    assert len(points(curves([0.0, 0.5, 1.0], top=1.0, first=1))[0]) == 3
+
+
+def test_labels_of_curves_that_end_together_stay_in_the_picture():
+    root = curves(*([0.001, 0.001 * (1 + number)] for number in range(6)), top=1.0)
+    heights = sorted(float(t.attrib["y"]) for t in root.iter(f"{SVG}text") if (t.text or "").startswith("curve"))
+    assert heights[-1] < HIGH and all(b - a > 16.9 for a, b in zip(heights, heights[1:], strict=False))

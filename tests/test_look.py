@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
+import math
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
+from browser import chromium, visit
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -15,14 +19,18 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, PAD, Batch, UserError
+from regard.gates import WORDS, carried, carried_closely, most_varied
+from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, UserError
 from regard.look import Look, forced_weights, gradient_weights, look, look_closely, merge
 from regard.models import rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.neighbours import nearest, neighbours
+from regard.page import page
 from regard.recipe import parse_recipe
-from regard.render import LEGEND, SHADES, colour, heat_map, shade, svg
+from regard.render import LEGEND, SHADES, colour, gate_map, heat_map, shade, svg
 from regard.run import Run, build_model
+from regard.train.session import Session
 
 # Merging pieces into words
 
@@ -305,3 +313,209 @@ def test_the_svg_is_xml_and_holds_any_word():
     for rect in root.iter(f"{space}rect"):
         assert float(rect.attrib.get("x", 0)) + float(rect.attrib["width"]) <= wide
         assert float(rect.attrib.get("y", 0)) + float(rect.attrib["height"]) <= high
+
+
+# What is carried
+
+
+def reader(
+    cell: str = "lstm", *, kind: str = "characters", layers: int = 1, hidden: int = 7, model: str = "rnn_lm"
+) -> Run:
+    text = [("the cat sleeps . the dog sleeps too .",), ("a cat is near a dog .",)]
+    size = 300 if kind == "bpe" else 0
+    tokenizers = Tokenizers.train(lambda: text, kind=kind, size=size, joint=True, at_least=1)  # type: ignore[arg-type]
+    sizes: dict[str, dict[str, object]] = {
+        "rnn_lm": {"embedding": hidden, "hidden": hidden, "cell": cell, "layers": layers},
+        "gpt": {"dim": 6, "heads": 2, "feed_forward": 7},
+    }
+    recipe = parse_recipe(
+        {
+            "task": "language",
+            "data": {"name": "world"},
+            "model": {"name": model, **sizes.get(model, {})},
+            "train": {"steps": 1},
+        }
+    )
+    return Run(recipe, tokenizers, build_model(recipe, tokenizers).eval(), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("cell", ["tanh", "lstm", "gru", "mut1"])
+def test_what_is_carried_is_what_the_model_makes_its_output_of(cell):
+    run = reader(cell, layers=2)
+    seen = carried(run, "the cat")
+    assert [layer.name for layer in seen.layers] == ["layer 1", "layer 2"]
+    assert seen.layers[0].tokens == ("<bos>", "t", "h", "e", "␣", "c", "a", "t")
+    assert list(seen.layers[0].states) == (["h", "c"] if cell == "lstm" else ["h"])
+    gates = {"tanh": [], "lstm": ["written", "kept", "revealed"]}.get(cell, ["heard", "kept"])
+    assert list(seen.layers[0].gates) == gates
+    tokens = torch.tensor([[BOS, *run.tokenizers.target.encode("the cat")]])
+    with torch.no_grad():
+        outputs, _ = run.model.body(run.model.embed(tokens))  # type: ignore[operator,union-attr]
+    assert np.allclose(seen.layers[1].states["h"], outputs[0], atol=1e-6)
+    means = seen.layers[1].means()
+    assert list(means) == [*gates, *(["|h|", "|c|"] if cell == "lstm" else ["|h|"])]
+    assert np.allclose(means["|h|"], np.abs(outputs[0].numpy()).mean(-1), atol=1e-6)
+    for name in gates:
+        assert np.allclose(means[name], seen.layers[1].gates[name].mean(1))
+    if cell == "lstm":  # Hₜ = O ⊙ tanh(Cₜ)
+        layer = seen.layers[1]
+        assert np.allclose(layer.gates["revealed"] * np.tanh(layer.states["c"]), layer.states["h"], atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["rnnsearch", "seq2seq"])
+def test_tokens_stand_in_the_order_in_which_each_direction_read_them(model):
+    seen = carried(word_run(model), "the cat sleeps", "le chat")
+    read, written = ("the", "cat", "sleeps", "<eos>"), ("<bos>", "le", "chat")
+    both = {"encoder 1 →": read, "encoder 1 ←": read[::-1], "decoder 1": written}
+    last_first = {
+        f"{side} {n}": order for side, order in (("encoder", read[::-1]), ("decoder", written)) for n in (1, 2)
+    }
+    assert {layer.name: layer.tokens for layer in seen.layers} == (both if model == "rnnsearch" else last_first)
+    for layer in seen.layers:
+        assert all(len(values) == len(layer.tokens) for values in (*layer.gates.values(), *layer.states.values()))
+    assert seen.output == "le chat"
+
+
+def test_a_map_of_gates_says_every_number_with_and_without_colour():
+    seen = carried(reader(), "the cat")
+    layer = dataclasses.replace(seen.layers[0], states={**seen.layers[0].states, "c": 4 * np.ones((8, 7))})
+    title, header, *rows = gate_map(layer).plain.rstrip("\n").split("\n")
+    assert title == "layer 1" and header.split() == ["written", "kept", "revealed", "|h|", "|c|"]
+    for row, token, *values in zip(rows, layer.tokens, *layer.means().values(), strict=True):
+        full = [*values[:-1], 1.0]  # 4 is the most that c has: it is dark, and still 4.00
+        assert row.split() == [
+            token, *(part for v, f in zip(values, full, strict=True) for part in (2 * shade(f), f"{v:.2f}"))
+        ]  # fmt: skip
+    written = io.StringIO()
+    Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(gate_map(layer))
+    assert "\x1b[" in written.getvalue()
+
+
+def test_a_page_of_units_shows_those_that_vary_most_and_signed_values_around_a_half():
+    run = reader(hidden=70)
+    layer, sentence = carried(run, "the cat").layers[0], carried_closely(run, "the cat")
+    units = most_varied(layer.states["h"])
+    assert len(units) == 64 and list(units) == sorted(set(units))
+    assert layer.states["h"].std(0)[units].min() >= np.delete(layer.states["h"].std(0), units).max()
+    views = {view.name: view for view in sentence.views}
+    assert list(views) == ["written", "kept", "revealed", "h", "c"]
+    assert all(view.rows == layer.tokens and view.columns[0] == f"u{units[0] + 1}" for view in views.values())
+    assert np.allclose(views["kept"].weights[0], layer.gates["kept"][:, units])
+    assert np.allclose(2 * views["h"].weights[0] - 1, layer.states["h"][:, units])
+    largest = np.abs(layer.states["c"][:, units]).max()
+    assert np.allclose((2 * views["c"].weights[0] - 1) * largest, layer.states["c"][:, units])
+    assert sentence.note.startswith("The 64 of 70 units whose h varies most.")
+    assert sentence.note.endswith(f"m is 1, but {largest:.3g} for c of layer 1.")
+    relu = reader("relu", hidden=9)
+    relu.model.get_parameter("body.forwards.0.weight_hh").data.copy_(2 * torch.eye(9))
+    layer, sentence = carried(relu, "the cat").layers[0], carried_closely(relu, "the cat")
+    largest = np.abs(layer.states["h"]).max()
+    assert largest > 1 and f"but {largest:.3g} for h of layer 1" in sentence.note and "All 9 units" in sentence.note
+    assert np.allclose((2 * sentence.views[0].weights[0] - 1) * largest, layer.states["h"])
+
+
+def test_gates_that_are_not_there_are_refused():
+    with pytest.raises(UserError, match="gpt does not recur"):
+        carried(reader(model="gpt"), "the cat")
+    with pytest.raises(UserError, match="transformer does not recur"):
+        carried(word_run("transformer"), "the cat")
+    with pytest.raises(UserError, match="empty"):
+        carried(reader(), "")
+    with pytest.raises(UserError, match="at most 1000"):
+        carried(reader(), "a" * 1001)
+    with pytest.raises(UserError, match="--target is for translators"):
+        carried(reader(), "a", "b")
+
+
+def test_the_page_of_gates_in_a_browser(tmp_path):
+    file = tmp_path / "gates.html"
+    file.write_text(page([carried_closely(reader(layers=2), "the cat")], title="gates", words=WORDS), encoding="utf-8")
+    with chromium() as browser:
+        for width, theme in ((1280, "light"), (360, "dark")):
+            with visit(browser, file, width=width, color_scheme=theme) as seen:
+                seen.page.wait_for_selector("body[data-drawn]")
+                seen.page.locator('#kind input[value="c"]').check(force=True)
+                seen.page.locator('#layer input[value="2"]').check(force=True)
+                seen.page.wait_for_function("() => map.name === 'c, layer 2'")
+                seen.page.hover("#rows span:nth-child(2)")
+                seen.settle()
+                assert seen.page.inner_text("#pair").startswith("t → u")
+                assert seen.page.inner_text("#most").startswith("t has most in u")
+                assert "looks at" not in seen.page.inner_text("body") and "All 7 units" in seen.page.inner_text("#note")
+                assert seen.run("() => document.documentElement.scrollWidth") <= width
+                assert seen.requests == [seen.page.url] and seen.complaints == []
+
+
+# Neighbours
+
+
+def test_the_nearest_point_the_same_way():
+    table = torch.tensor([[1.0, 0.0], [3.0, 0.3], [-1.0, 0.0], [0.0, 9.0], [2.0, 2.0]])
+    found = nearest(table, 0, 10)
+    assert [row for row, _ in found] == [1, 4, 3, 2]
+    assert [cosine for _, cosine in found] == pytest.approx([3 / math.hypot(3, 0.3), 0.5**0.5, 0, -1], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind, word", [("characters", "c"), ("words", "cat"), ("bpe", "cat")])
+@pytest.mark.parametrize("model", ["rnn_lm", "gpt", "neural_lm"])
+def test_every_model_with_vectors_has_neighbours(model, kind, word):
+    run = reader(kind=kind, model=model)
+    table, tokenizer = run.model.get_parameter("embed.weight"), run.tokenizers.source
+    own, other = tokenizer.encode(word)[0], tokenizer.encode("d" if kind == "characters" else "dog")[0]
+    table.data[other] = 2 * table.data[own]
+    found = neighbours(run, word, count=3)
+    assert (found.word, found.nearest[0].word) == (word, tokenizer.surface([other])[0])
+    assert found.nearest[0].cosine == pytest.approx(1)
+    cosines = [each.cosine for each in found.nearest]
+    assert len(cosines) == 3 and cosines == sorted(cosines, reverse=True)
+    assert not {each.word for each in neighbours(run, word, count=10**6).nearest} & {word, *SPECIALS}
+
+
+def test_a_translator_shows_the_source_side_and_a_piece_says_where_it_stands():
+    assert {each.word for each in neighbours(word_run("transformer"), "cat").nearest} == {"the", "sleeps"}
+    pieces = {each.word for each in neighbours(reader(kind="bpe"), "cat", count=10**6).nearest}
+    assert {"dog", "…a", "a"} <= pieces
+    assert neighbours(reader(kind="bpe"), "b").word == "…b"  # no word begins with it
+
+
+def test_what_has_no_neighbours_is_refused():
+    with pytest.raises(UserError, match="'slept' is not one token.*nearest spellings are sleeps"):
+        neighbours(word_run(), "slept")
+    with pytest.raises(UserError, match="'xyz' is not one token.*nothing in it is spelt like that"):
+        neighbours(word_run(), "xyz")
+    with pytest.raises(UserError, match="not one token"):
+        neighbours(word_run(), "the cat")
+    with pytest.raises(UserError, match="--count 0"):
+        neighbours(word_run(), "cat", count=0)
+    with pytest.raises(UserError, match="ngram has no vectors"):
+        neighbours(reader(model="ngram"), "a")
+
+
+def test_gates_and_neighbours_from_the_command_line(tmp_path, call):
+    (tmp_path / "text").write_text("the cat sleeps\nthe dog sleeps\n" * 9, encoding="utf-8")
+    recipe = parse_recipe(
+        {
+            "task": "language",
+            "data": {"name": "text", "train": "text", "valid": "text"},
+            "tokens": {"kind": "words", "size": 0},
+            "model": {"name": "rnn_lm", "embedding": 7, "hidden": 7},
+            "train": {"steps": 1, "precision": "float32"},
+        },
+        folder=tmp_path,
+    )
+    list(Session(recipe, tmp_path / "run").steps())
+    told = call("look", tmp_path / "run", "the cat", "--gates")
+    assert told.code == 0 and "revealed" in told.out and "\x1b" not in told.out and LEGEND in told.out
+    (layer,) = json.loads(call("look", tmp_path / "run", "the cat", "--gates", "--json").out)["layers"]
+    assert layer["tokens"] == ["<bos>", "the", "cat"] and np.shape(layer["states"]["c"]) == (3, 7)
+    assert all(f"{mean:.2f}" in told.out for means in layer["means"].values() for mean in means)
+    html = tmp_path / "gates.html"
+    assert call("look", tmp_path / "run", tmp_path / "text", "--gates", "--html", html).code == 0
+    assert "What rnn_lm carries" in html.read_text(encoding="utf-8")
+    told = call("look", tmp_path / "run", "--neighbours", "cat", "--count", 2)
+    found = json.loads(call("look", tmp_path / "run", "--neighbours", "cat", "--count", 2, "--json").out)
+    assert [line.split() for line in told.out.splitlines()][1:] == [
+        [each["word"], f"{each['cosine']:.3f}"] for each in found["nearest"]
+    ]
+    told = call("look", tmp_path / "run", "--neighbours", "cats")
+    assert told.code == 1 and "nearest spellings are cat" in told.err

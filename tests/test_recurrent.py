@@ -8,11 +8,14 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.interface import UserError
+from regard.interface import Batch, UserError
 from regard.layers.cells import CELLS, Cell, State
-from regard.layers.recurrent import Recurrent, reverse
+from regard.layers.recurrent import Highway, Recurrent, Residual, Skip, reverse, trace
+from regard.models import MODELS, rnnsearch
+from regard.models.design import Vocabulary
 
 BATCH, TIME, INPUT, HIDDEN, LAYERS = 5, 7, 3, 11, 2
 LENGTHS = (4, 7, 1, 6, 2)
@@ -20,20 +23,30 @@ MASK = torch.arange(TIME) < torch.tensor(LENGTHS)[:, None]
 FUSED = ("tanh", "relu", "lstm", "gru-after")
 BOTH = pytest.mark.parametrize("bidirectional", [False, True])
 EVERY_CELL = pytest.mark.parametrize("name", CELLS)
+RAGGED = pytest.mark.parametrize("mask", [None, MASK], ids=["full", "ragged"])
+SKIPS: tuple[Skip, ...] = ("residual", "highway")
+EVERY_SKIP = pytest.mark.parametrize("skip", SKIPS)
 
 
 def make(
-    name: str, *, bidirectional: bool = False, layers: int = LAYERS, fused: bool = True, dropout: float = 0.0
+    name: str | Callable[..., Cell],
+    *,
+    bidirectional: bool = False,
+    layers: int = LAYERS,
+    fused: bool = True,
+    dropout: float = 0.0,
+    skip: Skip = "none",
 ) -> Recurrent:
     """A float64 network none of whose parameters is zero."""
     torch.manual_seed(17)
     made = Recurrent(
-        cell=CELLS[name],
+        cell=CELLS[name] if isinstance(name, str) else name,
         input_dim=INPUT,
         hidden=HIDDEN,
         layers=layers,
         bidirectional=bidirectional,
         dropout=dropout,
+        skip=skip,
         fused=fused,
     ).double()
     with torch.no_grad():
@@ -52,6 +65,56 @@ def random_input() -> Tensor:
 
 def parts(state: tuple[State, ...]) -> list[Tensor]:
     return [part for layer in state for part in layer]
+
+
+def naive_skip(made: Recurrent, layer: int, x: Tensor, changed: Tensor) -> Tensor:
+    if not layer or not len(made.skips):
+        return changed
+    if isinstance(made.skips[layer - 1], Residual):
+        return x + changed
+    gate = made.skips[layer - 1].get_submodule("gate")
+    g = 1 / (1 + torch.exp(-(x @ gate.get_parameter("weight").t() + gate.get_parameter("bias"))))
+    return g * changed + (1 - g) * x
+
+
+def naively(
+    made: Recurrent, x: Tensor, mask: Tensor | None, state: tuple[State, ...]
+) -> tuple[Tensor, tuple[State, ...]]:
+    """The recurrence in one direction, moment by moment and nothing gathered."""
+    finals = []
+    for layer, (cell, carried) in enumerate(zip(made.forwards, state, strict=True)):
+        seen = []
+        for t in range(x.shape[1]):
+            after = cell.step(cell.inputs(x[:, t]), carried)
+            if mask is not None:
+                real = mask[:, t, None]
+                after = tuple(real * new + ~real * old for new, old in zip(after, carried, strict=True))
+            carried = after
+            seen.append(after[0])
+        x = naive_skip(made, layer, x, torch.stack(seen, dim=1))
+        finals.append(carried)
+    return x if mask is None else x * mask[..., None], tuple(finals)
+
+
+def with_gradients(
+    made: Recurrent, read: Callable[..., tuple[Tensor, tuple[State, ...]]], mask: Tensor | None
+) -> list[Tensor]:
+    """Outputs, finals and the gradients of both, to the input, the first state and every parameter."""
+    torch.manual_seed(31)
+    x = random_input().requires_grad_()
+    state = tuple(tuple(part.requires_grad_() for part in layer) for layer in random_state(made))
+    outputs, finals = read(x, mask, state)
+    seen = [outputs, *parts(finals)]
+    loss = torch.stack([(part * torch.rand(part.shape)).sum() for part in seen]).sum()
+    return seen + list(torch.autograd.grad(loss, [x, *parts(state), *made.parameters()]))
+
+
+@RAGGED
+@pytest.mark.parametrize("name, skip", [*((name, "none") for name in CELLS), *(("mut2", skip) for skip in SKIPS)])
+def test_the_loop_is_the_naive_loop(name: str, skip: Skip, mask: Tensor | None) -> None:
+    made = make(name, fused=False, skip=skip)
+    expected = with_gradients(made, lambda *given: naively(made, *given), mask)
+    torch.testing.assert_close(with_gradients(made, made, mask), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
@@ -202,6 +265,22 @@ class Leaky(Cell):
         return (torch.lerp(projected, state[0], self.leak),)
 
 
+@pytest.mark.parametrize("cell", ["gru", "mut1", "mut3", "lstm", Leaky], ids=str)
+def test_slopes_are_what_small_steps_find(cell: str | Callable[..., Cell]) -> None:
+    torch.manual_seed(37)
+    build = CELLS[cell] if isinstance(cell, str) else cell
+    made = Recurrent(cell=build, input_dim=2, hidden=3, layers=2, skip="highway", fused=False).double()
+    weights = dict(made.named_parameters())
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+
+    def read(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = functional_call(made, dict(zip(weights, values, strict=True)), (x, mask))
+        return outputs, *parts(finals)
+
+    x = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(read, (x, *weights.values()))
+
+
 def test_a_cell_of_ones_own_is_stacked_reversed_and_masked() -> None:
     torch.manual_seed(23)
     made = Recurrent(cell=Leaky, input_dim=INPUT, hidden=HIDDEN, layers=LAYERS, bidirectional=True).double()
@@ -306,3 +385,135 @@ def test_clipping_by_global_norm_keeps_the_direction(ceiling: float) -> None:
     clipped = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
     torch.testing.assert_close(clipped, min(1.0, ceiling) * whole, rtol=1e-4, atol=0.0)
     assert torch.dot(clipped, whole).item() == pytest.approx(clipped.norm().item() * norm)
+
+
+@EVERY_SKIP
+@RAGGED
+@BOTH
+@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "loop"])
+def test_a_skip_is_its_equation_around_every_layer_but_the_first(
+    skip: Skip, mask: Tensor | None, bidirectional: bool, fused: bool
+) -> None:
+    """Three layers, of which each is computed alone by a network of one layer."""
+    made = make("gru-after", layers=3, bidirectional=bidirectional, fused=fused, skip=skip)
+    x, state = random_input(), random_state(made)
+    outputs, finals = made(x, mask, state)
+    below = x
+    for layer in range(3):
+        alone = make("gru-after", layers=1, bidirectional=bidirectional, fused=fused)
+        alone.forwards = nn.ModuleList([made.forwards[layer]])  # type: ignore[assignment]
+        alone.backwards = nn.ModuleList(made.backwards[layer : layer + 1])  # type: ignore[assignment]
+        changed, (final,) = alone(below, mask, (state[layer],))
+        torch.testing.assert_close(finals[layer], final)
+        below = naive_skip(made, layer, below, changed)
+    torch.testing.assert_close(outputs, below if mask is None else below * mask[..., None])
+    if mask is not None:
+        assert not outputs[~mask].any() and not finals[0][0].isnan().any()
+
+
+@EVERY_SKIP
+def test_stepping_with_a_skip_equals_the_whole_pass(skip: Skip) -> None:
+    made, x = make("gru", layers=3, skip=skip), random_input()
+    state = random_state(made)
+    whole, finals = made(x, None, state)
+    for t in range(TIME):
+        output, state = made.step(x[:, t], state)
+        torch.testing.assert_close(output, whole[:, t])
+    torch.testing.assert_close(state, finals)
+
+
+def test_a_shut_highway_copies_and_an_open_one_changes() -> None:
+    highway = Highway(HIDDEN).double()
+    x, changed = torch.randn(2, BATCH, TIME, HIDDEN, dtype=torch.float64)
+    with torch.no_grad():
+        assert (torch.sigmoid(highway.gate.bias) < 0.3).all()  # a young one lets most of x pass
+        highway.gate.bias.fill_(-1e4)
+        assert torch.equal(highway(x, changed), x)
+        highway.gate.bias.fill_(1e4)
+        assert torch.equal(highway(x, changed), changed)
+    assert torch.equal(Residual(HIDDEN)(x, changed), x + changed)
+    assert not list(Residual(HIDDEN).parameters())
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_traced_the_kernel_stands_aside_and_outputs_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, x = make(name), random_input()
+    plain = made(x, MASK)
+    monkeypatch.setattr(type(made.forwards[0]), "fused", lambda *_: pytest.fail("the kernel ran"))
+    with trace(made):
+        torch.testing.assert_close(made(x, MASK), plain, rtol=0.0, atol=1e-12)
+
+
+@BOTH
+@EVERY_CELL
+def test_a_trace_holds_the_states_that_the_outputs_are_made_of(name: str, bidirectional: bool) -> None:
+    made, x = make(name, layers=1, bidirectional=bidirectional), random_input()
+    with trace(made) as seen:
+        outputs, ((h, *_),) = made(x, MASK)
+    ahead = seen.states["forwards.0"]
+    assert len(ahead) == TIME and list(seen.states) == ["forwards.0", "backwards.0"][: 1 + bidirectional]
+    for t, (state, gates) in enumerate(zip(ahead, seen.gates["forwards.0"], strict=True)):
+        assert torch.equal(state[0][MASK[:, t]], outputs[MASK[:, t], t, :HIDDEN])
+        assert gates.keys() == made.forwards[0].gates(made.forwards[0].inputs(x[:, t]), state).keys()
+        assert all(gate.shape == (BATCH, HIDDEN) and not gate.requires_grad for gate in gates.values())
+    assert torch.equal(ahead[-1][0], h[:, :HIDDEN])
+    if bidirectional:  # in the order in which it read: the last word first
+        back = seen.states["backwards.0"]
+        assert torch.equal(back[0][0], torch.stack([outputs[row, n - 1, HIDDEN:] for row, n in enumerate(LENGTHS)]))
+
+
+def test_a_trace_ends_and_is_of_its_own_model_only() -> None:
+    made, other = make("lstm"), make("gru")
+    with trace(made) as seen, trace(other) as seen_of_other:
+        made(random_input())
+    made(random_input())
+    assert [len(states) for states in seen.states.values()] == [TIME] * LAYERS
+    assert not any(seen_of_other.states.values())
+
+
+def test_one_steps_are_traced_like_the_whole_pass() -> None:
+    made, x = make("gru", skip="highway"), random_input()
+    with trace(made) as whole:
+        made(x)
+    state = made.start(BATCH)
+    with trace(made) as steps:
+        for t in range(TIME):
+            _, state = made.step(x[:, t], state)
+    torch.testing.assert_close((steps.states, steps.gates), (whole.states, whole.gates))
+
+
+@pytest.mark.parametrize("name", ["lstm", "mut1"])
+def test_gradients_to_traced_states_can_be_asked_for(name: str) -> None:
+    """∂L/∂hₜ of the trace is that of a loss that reads hₜ through the steps after it."""
+    made, x = make(name, layers=1), random_input()
+    with trace(made) as seen:
+        outputs, _ = made(x)
+    states = [state[0] for state in seen.states["forwards.0"]]
+    found = torch.autograd.grad(outputs[:, -1].square().sum(), states)
+    torch.testing.assert_close(found[-1], 2 * outputs[:, -1])
+    for t in (2, 5):
+        middle = tuple(part.detach().requires_grad_() for part in seen.states["forwards.0"][t])
+        rest, _ = naively(made, x[:, t + 1 :], None, (middle,))
+        expected = torch.autograd.grad(rest[:, -1].square().sum(), middle)
+        # h of an LSTM is read by the next step alone; what flows through c is c's
+        torch.testing.assert_close(found[t], expected[0])
+
+
+def test_the_cell_that_looks_back_is_traced_too() -> None:
+    torch.manual_seed(41)
+    config = rnnsearch.Config(embedding=5, hidden=7, layers=2, dropout=0.0, cell="lstm", skip="residual")
+    model = MODELS["rnnsearch"].build(config, Vocabulary(11, 13)).double()
+    batch = Batch(torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5)))
+    plain = model.logits(batch)  # type: ignore[operator]
+    with trace(model) as seen:
+        torch.testing.assert_close(model.logits(batch), plain, rtol=0.0, atol=1e-12)  # type: ignore[operator]
+        state = model.start(batch)  # type: ignore[operator]
+    lengths = {path: len(states) for path, states in seen.states.items()}
+    assert lengths.pop("decoder.cell") == lengths.pop("decoder.upper.forwards.0") == 4
+    assert len(lengths) == 4 and set(lengths.values()) == {2 * 6}  # the encoder read for logits, and again for start
+    with trace(model) as steps:
+        for token in batch.target.unbind(1)[:-1]:  # type: ignore[union-attr]
+            _, state = model.step(token, state)  # type: ignore[operator]
+    for path in ("decoder.cell", "decoder.upper.forwards.0"):
+        torch.testing.assert_close(steps.states[path], seen.states[path])
+        torch.testing.assert_close(steps.gates[path], seen.gates[path])

@@ -1,4 +1,4 @@
-"""A trained run at work: predict and look."""
+"""A trained run at work: predict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.shell import Device, Json, RunFolder, Threads, app, err, out, print_plain, write_now, written_to
+from regard.cli.shell import Device, Json, Threads, app, err, write_now, written_to
 
 if TYPE_CHECKING:
     from regard.predict import Decoding, Prediction
@@ -156,56 +156,3 @@ def as_text(number: int, prediction: Prediction, *, n_best: int, as_json: bool) 
     columns = [text.replace("\t", "\\t") for text in texts]
     ranked = enumerate(zip(scores, columns, strict=True), start=1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in ranked)
-
-
-@app.command()
-def look(
-    run: RunFolder,
-    sentence: Annotated[str, typer.Argument(help="A source sentence; with --html also a file of them, one a line.")],
-    target: Annotated[str | None, typer.Option(help="Its translation; by default the model's own.")] = None,
-    layer: Annotated[
-        int | None, typer.Option(help="Of several attending layers, this one; by default their mean.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--out", help="Write the picture as an SVG file.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write every layer and head as one HTML file that opens anywhere.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """What the model looks at while it translates a sentence."""
-    from regard import load
-    from regard.data.text import encodable, one_line
-    from regard.look import look as look_at
-    from regard.look import look_closely
-    from regard.page import page
-    from regard.render import heat_map, svg
-
-    loaded = load(run)
-    written = target and encodable(target)
-    if html is not None:
-        with written_to(html) as write:
-            pages = [look_closely(loaded, text, written) for text in sentences_in(sentence)]
-            write(page(pages, title=f"What {loaded.recipe.model_name} looks at"))
-        return
-    seen = look_at(loaded, encodable(sentence), written, layer=layer)
-    if output is not None:
-        with written_to(output) as write:
-            write(svg(seen).removesuffix("\n"))
-    elif as_json:
-        entry = {"source": seen.source, "target": seen.target, "kind": seen.kind}
-        print_plain(one_line(json.dumps({**entry, "weights": seen.weights.round(6).tolist()}, ensure_ascii=False)))
-    else:
-        out.print(heat_map(seen, width=out.width))
-
-
-def sentences_in(text: str) -> list[str]:
-    """The sentence itself, or the lines of the file of that name, those that are not blank."""
-    from regard.data.text import encodable, read_lines
-    from regard.interface import UserError
-
-    if len(text) > 255 or "\0" in text or not Path(text).is_file():
-        return [encodable(text)]
-    lines = [line for line in read_lines(text) if line.strip()]
-    if not lines:
-        raise UserError(f"{text} has no sentence: give one with text in it.")
-    return lines

@@ -290,13 +290,13 @@ SOURCES: dict[str, type[World | Parallel | Table | Text | Arpa]] = {
 }
 
 
-def find(path: str, folder: Path) -> Path:
+def find(path: str, *folders: Path) -> Path:
     """A recipe's path: absolute as it is, else from the recipe's folder, else from $REGARD_DATA."""
-    tries = [folder / path]
+    tries = [folder / path for folder in folders]
     if os.environ.get("REGARD_DATA"):
         tries.append(Path(os.environ["REGARD_DATA"]) / path)
     for candidate in tries:
         if candidate.exists():
             return candidate.resolve()
-    looked = " and ".join(str(candidate) for candidate in tries)
+    looked = " and ".join(str(candidate) for candidate in dict.fromkeys(tries))
     raise UserError(f"The file {path!r} was not found: looked at {looked}; set REGARD_DATA or correct the recipe.")

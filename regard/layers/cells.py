@@ -22,11 +22,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from regard import own
+from regard.interface import UserError
 
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
 State = tuple[Tensor, ...]
@@ -37,6 +41,8 @@ SHUT = 1e4  # far enough that σ is exactly 0 or 1, near enough for half precisi
 
 class Cell(nn.Module, ABC):
     """One step, as the paper writes it."""
+
+    blocks: tuple[str, ...] = ()  # what each hidden × hidden block of its recurrent weights makes, as they lie
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__()
@@ -71,6 +77,8 @@ class Cell(nn.Module, ABC):
 class Elman(Cell):
     """Hₜ = φ(Xₜ Wₓₕ + Hₜ₋₁ Wₕₕ + bₕ)."""
 
+    blocks = ("state",)
+
     def __init__(self, *, input_dim: int, hidden: int, activation: Activation) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
         self.activate = ACTIVATIONS[activation]
@@ -95,6 +103,8 @@ class Elman(Cell):
 
 class LSTM(Cell):
     """Cₜ = F ⊙ Cₜ₋₁ + I ⊙ C̃,  Hₜ = O ⊙ tanh(Cₜ). The weights' order is I, F, C̃, O."""
+
+    blocks = ("written", "kept", "candidate", "revealed")
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
@@ -139,6 +149,8 @@ class LSTM(Cell):
 class GRU(Cell):
     """H̃ = tanh(X Wₓₕ + (R ⊙ H) Wₕₕ + bₕ): reset before the product. The weights' order is R, Z, H̃."""
 
+    blocks = ("heard", "kept", "candidate")
+
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
         self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
@@ -151,22 +163,25 @@ class GRU(Cell):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, keep = self._reset_and_keep(projected, h)
-        candidate = torch.addmm(projected[:, 2 * self.hidden :], reset * h, self.weight_candidate.t()).tanh()
+        reset, keep, told = self._parts(projected, h)
+        candidate = torch.addmm(told, reset * h, self.weight_candidate.t()).tanh()
         return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        reset, keep = self._reset_and_keep(projected, state[0])
+        reset, keep, _ = self._parts(projected, state[0])
         return {"heard": reset, "kept": keep}
 
-    def _reset_and_keep(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """R and Z, each (rows, hidden)."""
-        made = torch.addmm(projected[:, : 2 * self.hidden], h, self.weight_gates.t()).sigmoid()
-        return made[:, : self.hidden], made[:, self.hidden :]
+    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """R, Z and X Wₓₕ + bₕ, each (rows, hidden)."""
+        to_gates, told = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
+        reset, keep = torch.addmm(to_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)
+        return reset, keep, told
 
 
 class GRUAfter(Cell):
     """H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ)): reset after the product. The weights' order is R, Z, H̃."""
+
+    blocks = ("heard", "kept", "candidate")
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
@@ -180,20 +195,21 @@ class GRUAfter(Cell):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, keep, told = self._parts(projected, h)
-        candidate = torch.addcmul(projected[:, 2 * self.hidden :], reset, told).tanh()
+        reset, keep, told, recalled = self._parts(projected, h)
+        candidate = torch.addcmul(told, reset, recalled).tanh()
         return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        reset, keep, _ = self._parts(projected, state[0])
+        reset, keep, _, _ = self._parts(projected, state[0])
         return {"heard": reset, "kept": keep}
 
-    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """R, Z and H Wₕₕ + bₕ, each (rows, hidden)."""
-        both = 2 * self.hidden
-        product = torch.addmm(self.bias_hh, h, self.weight_hh.t())  # (rows, 3·hidden)
-        made = (projected[:, :both] + product[:, :both]).sigmoid()
-        return made[:, : self.hidden], made[:, self.hidden :], product[:, both:]
+    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """R, Z, X Wₓₕ + bₓ and H Wₕₕ + bₕ, each (rows, hidden)."""
+        sizes = [2 * self.hidden, self.hidden]
+        to_gates, told = torch.split(projected, sizes, dim=-1)
+        from_gates, recalled = torch.split(torch.addmm(self.bias_hh, h, self.weight_hh.t()), sizes, dim=-1)
+        reset, keep = (to_gates + from_gates).sigmoid().chunk(2, dim=-1)
+        return reset, keep, told, recalled
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
@@ -209,6 +225,7 @@ class MUT(Cell):
     def __init__(self, *, input_dim: int, hidden: int, variant: Literal[1, 2, 3]) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
         self.variant = variant
+        self.blocks = ("heard", "candidate") if variant == 1 else ("heard", "kept", "candidate")
         self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
         self.weight_gates = stack_gates(nn.init.orthogonal_, 1 if variant == 1 else 2, hidden, hidden)
         self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
@@ -218,29 +235,29 @@ class MUT(Cell):
         if self.variant != 1:
             return functional.linear(x, self.weight_ih, self.bias_ih)
         gates, candidate = torch.split(functional.linear(x, self.weight_ih), [2 * self.hidden, self.hidden], dim=-1)
-        return torch.cat((gates, candidate.tanh()), dim=-1) + self.bias_ih
+        return torch.cat((gates, candidate.tanh()), dim=-1) + self.bias_ih.to(gates.dtype)
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, update = self._reset_and_update(projected, h)
-        candidate = torch.addmm(projected[:, 2 * self.hidden :], reset * h, self.weight_candidate.t()).tanh()
+        reset, update, told = self._parts(projected, h)
+        candidate = torch.addmm(told, reset * h, self.weight_candidate.t()).tanh()
         return (torch.lerp(h.to(candidate.dtype), candidate, update),)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        reset, update = self._reset_and_update(projected, state[0])
+        reset, update, _ = self._parts(projected, state[0])
         return {"heard": reset, "kept": 1 - update}
 
-    def _reset_and_update(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """R and Z, each (rows, hidden)."""
-        both = projected[:, : 2 * self.hidden]
+    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """R, Z and what the candidate is told, each (rows, hidden)."""
         if self.variant == 2:
-            made = torch.addmm(both, h, self.weight_gates.t()).sigmoid()
-            return made[:, : self.hidden], made[:, self.hidden :]
-        for_reset, for_update = both[:, : self.hidden], both[:, self.hidden :]
+            to_gates, told = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
+            reset, update = torch.addmm(to_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)
+            return reset, update, told
+        to_reset, to_update, told = projected.chunk(3, dim=-1)
         if self.variant == 3:
-            for_update = torch.addmm(for_update, h.tanh(), self.weight_gates[self.hidden :].t())
-        reset = torch.addmm(for_reset, h, self.weight_gates[: self.hidden].t())
-        return reset.sigmoid(), for_update.sigmoid()
+            to_update = torch.addmm(to_update, h.tanh(), self.weight_gates[self.hidden :].t())
+        reset = torch.addmm(to_reset, h, self.weight_gates[: self.hidden].t())
+        return reset.sigmoid(), to_update.sigmoid(), told
 
 
 def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, columns: int) -> nn.Parameter:
@@ -293,3 +310,36 @@ CELLS: dict[CellName, Callable[..., Cell]] = {
     "mut2": partial(MUT, variant=2),
     "mut3": partial(MUT, variant=3),
 }
+
+
+def cell_named(name: str) -> Callable[..., Cell]:
+    """The cell of this name, or the one in a file of one's own: `my_cells.py:Leaky`."""
+    return CELLS[name] if name in CELLS else partial(own_cell, name)
+
+
+def own_cell(place: str, *, input_dim: int, hidden: int) -> Cell:
+    """Made, and seen to take a step."""
+    kind = own.part(place, Cell)  # type: ignore[type-abstract]
+    rows, time = 2, 3
+    try:
+        cell = kind(input_dim=input_dim, hidden=hidden)
+        x, before = torch.zeros(rows, time, input_dim), cell.start(rows)
+        projected = cell.inputs(x)
+        if projected.shape[:-1] != x.shape[:-1]:
+            raise ValueError(f"inputs must change the last axis alone, and made {told(projected)} of {told(x)}")
+        after = cell.step(projected[:, 0], before)
+        if told(after) != told(before) or not isinstance(after, tuple) or after[0].shape != (rows, hidden):
+            wanted = f"a tuple like the state, whose first is (rows, hidden) = {rows, hidden}"
+            raise ValueError(f"step must return {wanted}, and made {told(after)} of {told(before)}")
+    except Exception as problem:
+        why = own.blame(problem, Path(own.split(place)[0]))
+        sizes = f"input_dim={input_dim} and hidden={hidden}"
+        raise UserError(f"{place} with {sizes} cannot take a step: {why}.") from problem
+    return cell
+
+
+def told(value: object) -> str:
+    """Shapes, in words."""
+    if isinstance(value, Tensor):
+        return str(tuple(value.shape))
+    return f"({', '.join(map(told, value))},)" if isinstance(value, tuple) else type(value).__name__

@@ -55,7 +55,7 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         x, matrix = ctx.saved_tensors
-        if ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[1] and torch._C._will_engine_execute_node(ctx.next_functions[1][0]):
             ctx.left.setdefault(torch._C._current_graph_task_id(), []).append((x, slope))
         to_bias = slope.sum_to_size(ctx.bias) if ctx.needs_input_grad[2] else None
         return slope @ matrix.t() if ctx.needs_input_grad[0] else None, None, to_bias, None
@@ -70,7 +70,7 @@ class _Gathering(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in PRODUCTS and not kwargs:
+        if func in PRODUCTS and not kwargs and torch.is_grad_enabled():
             taken = PRODUCTS[func](*args)
             if taken is not None and self.owns(taken[1]):
                 return self.product(*taken)
@@ -81,13 +81,14 @@ class _Gathering(TorchFunctionMode):
         return id(base) in self.parameters and matrix.dim() == 2 and not matrix.is_meta
 
     def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        dtype = matrix.dtype
         if torch.is_autocast_enabled(x.device.type):
-            half = torch.get_autocast_dtype(x.device.type)
-            x, bias = x.to(half), None if bias is None else bias.to(half)
-        key = (matrix.data_ptr(), matrix.shape, matrix.stride())
+            dtype = torch.get_autocast_dtype(x.device.type)
+            x, bias = x.to(dtype), None if bias is None else bias.to(dtype)
+        key = (matrix.data_ptr(), matrix.shape, matrix.stride(), dtype)
         if key not in self.shared:
             left: Left = {}
-            self.shared[key] = _Shared.apply(matrix.to(x.dtype), left), left  # type: ignore[no-untyped-call]
+            self.shared[key] = _Shared.apply(matrix.to(dtype), left), left  # type: ignore[no-untyped-call]
         rows = x.reshape(-1, x.shape[-1])
         made: Tensor = _Product.apply(rows, self.shared[key][0], bias, self.shared[key][1])  # type: ignore[no-untyped-call]
         return made.view(*x.shape[:-1], -1)

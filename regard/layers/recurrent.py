@@ -123,7 +123,7 @@ class Recurrent(nn.Module):
                 changed, after = read(self.forwards[layer], below, before)
                 finals.append(after)
             x = self._pass(layer, x, changed)
-        return x if mask is None else x.masked_fill(~mask[..., None], 0.0), tuple(finals)
+        return x, tuple(finals)
 
     def _pass(self, layer: int, x: Tensor, changed: Tensor) -> Tensor:
         """What leaves a layer that made `changed` of x."""
@@ -137,7 +137,9 @@ class Recurrent(nn.Module):
         after = []
         for layer, (cell, before) in enumerate(zip(self.forwards, state, strict=True)):
             below = self.dropout(x) if layer else x
-            after.append(cell.step(cell.inputs(below), before))
+            projected = cell.inputs(below)
+            after.append(cell.step(projected, before))
+            note_step(cell, projected, before, after[-1])
             x = self._pass(layer, x, after[-1][0])
         return x, tuple(after)
 

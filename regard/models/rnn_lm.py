@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
-from regard.layers.cells import CELLS, CellName
+from regard.layers.cells import CellName, cell_named
 from regard.layers.encoders import Embedding
 from regard.layers.heads import FeatureHead, Head
 from regard.layers.heads import head as plain_head
@@ -25,7 +25,7 @@ class Config:
     embedding: int = 256  # width of a token's vector
     hidden: int = 256  # width of the recurrent state
     layers: int = 1  # recurrent layers
-    cell: CellName = "lstm"  # the recurrent cell
+    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
     head: Literal["softmax", "adaptive", "features"] = (
@@ -60,7 +60,7 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
     else:
         head = plain_head(config.head, dim=config.hidden, vocab=vocab, tied=tied)
     body = Recurrent(
-        cell=CELLS[config.cell],
+        cell=cell_named(config.cell),
         input_dim=config.embedding,
         hidden=config.hidden,
         layers=config.layers,

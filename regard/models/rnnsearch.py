@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
-from regard.layers.cells import CELLS, Cell, CellName
+from regard.layers.cells import Cell, CellName, cell_named
 from regard.layers.cells import State as CellState
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
@@ -32,7 +32,7 @@ class Config:
     embedding: int = 256  # width of a word's vector
     hidden: int = 256  # width of the recurrent state, in each direction
     layers: int = 1  # recurrent layers on each side; the first decoder layer is the one that attends
-    cell: CellName = "gru"  # the recurrent cell
+    cell: CellName | str = "gru"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well a decoder state and a source state match
     heads: int = 1  # several looks at once; more than 1 implies projections
@@ -160,7 +160,7 @@ def value_width(config: Config) -> int:
 
 
 def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
-    cell = CELLS[config.cell]
+    cell = cell_named(config.cell)
     value_dim = value_width(config)
     encoder = RecurrentEncoder(
         embed=Embedding(vocab=vocabulary.source, dim=config.embedding, dropout=config.dropout),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.interface import Tree
 from regard.layers.attention import Attention
-from regard.layers.cells import CELLS, CellName
+from regard.layers.cells import CellName, cell_named
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
@@ -33,7 +33,7 @@ class Config:
     embedding: int = 256  # width of a word's vector
     hidden: int = 384  # width of the recurrent state, and so of the fixed vector
     layers: int = 2  # recurrent layers on each side
-    cell: CellName = "lstm"  # the recurrent cell
+    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     context: Rung = (
         "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of the states, every step)
@@ -109,7 +109,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
 
     def recurrent(input_dim: int) -> Recurrent:
         return Recurrent(
-            cell=CELLS[config.cell],
+            cell=cell_named(config.cell),
             input_dim=input_dim,
             hidden=config.hidden,
             layers=config.layers,

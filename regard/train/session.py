@@ -33,8 +33,10 @@ from regard.data.sources import Split
 from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
 from regard.interface import Fits, Progress, Sample, UserError
+from regard.models import MODELS
+from regard.models.design import Vocabulary
 from regard.recipe import Recipe, read_recipe
-from regard.run import Run, build_model
+from regard.run import Run, build_model, refuse_other_code
 from regard.train.corpora import CORPORA
 from regard.train.loop import Precision, Training, fit_steps, load_weights, train_steps, weights
 
@@ -61,6 +63,7 @@ class Session:
                 "it: restore config.toml, or choose another folder with -o."
             )
         machine.tune_allocator()
+        self._try_code(recipe)
         facts = self._facts(recipe)
         if self.device.type == "cpu" and facts["precision"] != "float32":
             machine.probe_bf16()  # answers while the data is read
@@ -90,6 +93,19 @@ class Session:
 
     # --- opening ---
 
+    def _try_code(self, recipe: Recipe) -> None:
+        """What is wrong with a file of one's own is said before the data is read."""
+        if self.resumed:
+            refuse_other_code(recipe, self.folder)
+        for file in recipe.code():
+            if Path(file).is_relative_to(self.folder.path.resolve()):
+                raise UserError(
+                    f"{file} lies inside {self.folder.path}, and code inside a run is never executed: "
+                    "choose another folder with -o."
+                )
+        if recipe.code():
+            MODELS[recipe.model_name].build(recipe.model, Vocabulary(100, 100, joint=True))
+
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         """The machine and the data, as they were when the run began."""
         fingerprint = recipe.data.fingerprint(recipe.folder)
@@ -104,7 +120,8 @@ class Session:
                     "restore it, or start anew with -o."
                 )
             return facts
-        return {**machine.facts(), "files": files, "data": fingerprint, "precision": recipe.train.precision}
+        found = {"files": files, "data": fingerprint, "code": recipe.code()}
+        return {**machine.facts(), **found, "precision": recipe.train.precision}
 
     def _precision(self, wanted: Precision) -> Precision:
         """What is meant by auto, here."""

@@ -1,0 +1,243 @@
+"""Into a trained run: look."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.shell import Json, RunFolder, Threads, app, out, print_plain, show_table, written_to
+
+if TYPE_CHECKING:
+    from regard.reach import Reach
+    from regard.run import Run
+
+TAKES = {  # which options each way of looking understands
+    "": {"a sentence", "--target", "--layer", "--out", "--html", "--json"},
+    "--gates": {"a sentence", "--target", "--html", "--json"},
+    "--gradients": {"--length", "--html", "--json"},
+    "--neighbours": {"--count", "--json"},
+}
+
+
+@app.command()
+def look(
+    run: RunFolder,
+    sentence: Annotated[
+        str | None, typer.Argument(help="A source sentence, or a text; with --html also a file of them, one a line.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Its translation; by default the model's own.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="Of several attending layers, this one; by default their mean.")
+    ] = None,
+    gates: Annotated[
+        bool, typer.Option("--gates", help="What a recurrent model lets in, keeps and shows at each token.")
+    ] = False,
+    gradients: Annotated[
+        bool, typer.Option("--gradients", help="How far back a recurrent model feels a loss, in its validation text.")
+    ] = False,
+    length: Annotated[int | None, typer.Option(help="With --gradients: tokens back, at most; by default 100.")] = None,
+    neighbours: Annotated[
+        str | None, typer.Option(metavar="WORD", help="The tokens whose vectors are nearest to this one's.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="With --neighbours: how many; by default 10.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="Write the picture as an SVG file.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write every layer and head, unit or curve as one HTML file that opens anywhere."),
+    ] = None,
+    as_json: Json = False,
+    threads: Threads = 0,
+) -> None:
+    """What the model looks at while it translates a sentence; or what it carries, feels and knows."""
+    from regard import load, machine
+    from regard.interface import UserError
+
+    ways = [name for name in ("--gates", "--gradients") if {"--gates": gates, "--gradients": gradients}[name]]
+    ways += ["--neighbours"] * (neighbours is not None)
+    if len(ways) > 1:
+        raise UserError(f"{' and '.join(ways)} exclude each other: give one of them.")
+    way = "".join(ways)
+    given = {
+        "a sentence": sentence,
+        "--target": target,
+        "--layer": layer,
+        "--length": length,
+        "--count": count,
+        "--out": output,
+        "--html": html,
+        "--json": as_json or None,
+    }
+    for name, value in given.items():
+        if value is not None and name not in TAKES[way]:
+            of = next(
+                (f"it belongs to {other}" for other, takes in TAKES.items() if other and name in takes), "leave it"
+            )
+            raise UserError(f"{way or 'look'} does not take {name}: {of if not way else 'leave it out'}.")
+    if html is not None and as_json:
+        raise UserError("--html and --json exclude each other: give one of them.")
+    machine.use_threads(threads)
+    if way == "--neighbours":
+        assert neighbours is not None
+        show_neighbours(load(run), neighbours, count, as_json=as_json)
+    elif way == "--gradients":
+        show_gradients(load(run), length, html, as_json=as_json)
+    elif sentence is None:
+        raise UserError("There is no sentence to look at: give one, or --gradients, or --neighbours WORD.")
+    elif way == "--gates":
+        show_gates(load(run), sentence, target, html, as_json=as_json)
+    else:
+        show_attention(load(run), sentence, target, layer, output, html, as_json=as_json)
+
+
+def show_attention(
+    run: Run,
+    sentence: str,
+    target: str | None,
+    layer: int | None,
+    output: Path | None,
+    html: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from regard.data.text import encodable
+    from regard.look import look as look_at
+    from regard.look import look_closely
+    from regard.page import page
+    from regard.render import heat_map, svg
+
+    written = target and encodable(target)
+    if html is not None:
+        with written_to(html) as write:
+            pages = [look_closely(run, text, written) for text in sentences_in(sentence)]
+            write(page(pages, title=f"What {run.recipe.model_name} looks at"))
+        return
+    seen = look_at(run, encodable(sentence), written, layer=layer)
+    if output is not None:
+        with written_to(output) as write:
+            write(svg(seen).removesuffix("\n"))
+    elif as_json:
+        entry = {"source": seen.source, "target": seen.target, "kind": seen.kind}
+        print_json({**entry, "weights": seen.weights.round(6).tolist()})
+    else:
+        out.print(heat_map(seen, width=out.width))
+
+
+def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *, as_json: bool) -> None:
+    from regard.data.text import encodable
+    from regard.gates import WORDS, carried, carried_closely
+    from regard.page import page
+    from regard.render import LEGEND, gate_map
+
+    written = target and encodable(target)
+    if html is not None:
+        with written_to(html) as write:
+            pages = [carried_closely(run, text, written) for text in sentences_in(sentence)]
+            write(page(pages, title=f"What {run.recipe.model_name} carries", words=WORDS))
+        return
+    seen = carried(run, encodable(sentence), written)
+    if as_json:
+        layers = [
+            {"layer": layer.name, "tokens": layer.tokens}
+            | {
+                part: {name: values.round(6).tolist() for name, values in named.items()}
+                for part, named in (("means", layer.means()), ("gates", layer.gates), ("states", layer.states))
+            }
+            for layer in seen.layers
+        ]
+        print_json({"text": seen.text, "output": seen.output, "layers": layers})
+        return
+    if seen.output:
+        out.print(f"→ {seen.output}", markup=False)
+    for part in seen.layers:
+        out.print(gate_map(part))
+    out.print(f"mean over the units: {LEGEND}", style="dim")
+
+
+def show_gradients(run: Run, length: int | None, html: Path | None, *, as_json: bool) -> None:
+    from regard.plot import felt_plot, felt_rows, gate_rows, said, spectrum_rows, table
+    from regard.reach import LENGTH, reach
+    from regard.report import report
+
+    with written_to(html) if html is not None else contextlib.nullcontext() as write:
+        found = reach(run, length=LENGTH if length is None else length)
+        if write is not None:
+            write(report(found))
+            return
+    if as_json:
+        print_json(numbers(found))
+        return
+    out.print(said(found), markup=False, soft_wrap=False)
+    for layer in found.layers:
+        out.print(f"\n{layer}: felt so many tokens back; small letters before training, capitals after", markup=False)
+        out.print(felt_plot(found, layer, width=out.width), end="")
+    for title, rows in (
+        ("Felt so many tokens back; slope in ln per token", felt_rows(found)),
+        ("Singular values of the recurrent matrices", spectrum_rows(found)),
+        ("Gates, the mean over rows, units and time: 0 shut, 1 open", gate_rows(found)),
+    ):
+        if rows:
+            out.print(f"\n{title}", markup=False)
+            out.print(table(rows), end="")
+
+
+def numbers(found: Reach) -> dict[str, Any]:
+    """All of them, as JSON can hold them."""
+
+    def stage(at: Any) -> dict[str, Any]:
+        flow = at.flow
+        return {
+            "gradient": at.gradient,
+            "clip_factor": at.factor,
+            "felt": [{**dataclasses.asdict(felt), "slope": felt.slope} for felt in flow.felt],
+            "singular_values": [dataclasses.asdict(spectrum) for spectrum in flow.spectra],
+            "gates": [{**dataclasses.asdict(gate), "mean": gate.mean} for gate in flow.gates],
+        }
+
+    head = {"model": found.model, "rows": found.rows, "length": found.length, "clip": found.clip}
+    told: dict[str, Any] = finite({**head, "before": stage(found.before), "after": stage(found.after)})
+    return told
+
+
+def finite(value: Any) -> Any:
+    """None where there is no number."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show_neighbours(run: Run, word: str, count: int | None, *, as_json: bool) -> None:
+    from regard.data.text import encodable
+    from regard.neighbours import COUNT, neighbours
+
+    found = neighbours(run, encodable(word), count=COUNT if count is None else count)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    else:
+        show_table([{"near": each.word, "cosine": f"{each.cosine:.3f}"} for each in found.nearest])
+
+
+def print_json(entry: dict[str, Any]) -> None:
+    from regard.data.text import one_line
+
+    print_plain(one_line(json.dumps(entry, ensure_ascii=False)))
+
+
+def sentences_in(text: str) -> list[str]:
+    """The sentence itself, or the lines of the file of that name, those that are not blank."""
+    from regard.data.text import encodable, read_lines
+    from regard.interface import UserError
+
+    if len(text) > 255 or "\0" in text or not Path(text).is_file():
+        return [encodable(text)]
+    lines = [line for line in read_lines(text) if line.strip()]
+    if not lines:
+        raise UserError(f"{text} has no sentence: give one with text in it.")
+    return lines

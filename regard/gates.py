@@ -1,0 +1,156 @@
+"""gates: what a recurrent model carries while it reads a sentence, token by token.
+
+Of each layer the gates, between 0 (shut) and 1 (open), and the states h and c, after each token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.flow import STATES, layer_names
+from regard.interface import BOS, SPECIALS, Batch, UserError
+from regard.layers.encoders import RecurrentEncoder
+from regard.layers.recurrent import trace
+from regard.look import read
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.page import Sentence, View
+from regard.predict import Decoding
+from regard.reach import recurrent
+
+if TYPE_CHECKING:
+    from regard.run import Run
+
+Floats = NDArray[np.floating]
+UNITS = 64  # of a layer, at most, on a page
+WORDS = {  # how the page speaks of its maps
+    "kind": "Which gate or state",
+    "looking": "Tokens",
+    "looked-at": "Units",
+    "forward": "has most in",
+    "back": "has most at",
+    "about": "Each row is a token, each column a unit of the layer.",
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's gates and states after each token, in the order in which it read."""
+
+    name: str
+    tokens: tuple[str, ...]
+    gates: dict[str, Floats]  # (tokens, hidden), from 0 to 1
+    states: dict[str, Floats]  # (tokens, hidden): h, and c where there is one
+
+    def means(self) -> dict[str, Floats]:
+        """(tokens,) each: a gate's mean over the units, and the mean of |h| and |c|."""
+        sizes = {f"|{state}|": np.abs(values).mean(-1) for state, values in self.states.items()}
+        return {name: values.mean(-1) for name, values in self.gates.items()} | sizes
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Everything that was carried through a text, or through a sentence and its translation."""
+
+    text: str
+    output: str  # the translation; "" of a language model
+    layers: tuple[Layer, ...]
+
+
+def carried(run: Run, text: str, target: str | None = None) -> Carried:
+    """While a language model reads `text`, or a translator reads it and writes `target`, its own if none is given."""
+    model = recurrent(run)
+    if isinstance(model, EncoderDecoder):
+        _, reading = read(run, text, target)
+        batch, output = reading.batch, reading.text
+        sides = {
+            "encoder": (*(piece.text for piece in reading.source), "<eos>"),
+            "decoder": ("<bos>", *(piece.text for piece in reading.target)),
+        }
+    else:
+        if target is not None:
+            raise UserError(f"--target is for translators: {run.recipe.model_name} goes on from what it reads.")
+        batch, tokens = _opened(run, text)
+        output, sides = "", {"layer": tokens}
+    with torch.no_grad(), trace(model) as kept:
+        model.log_probs(batch)
+    names = layer_names(kept.states)
+    layers = []
+    for path, afters in kept.states.items():
+        name = names[path]
+        tokens = sides[name.split()[0]]
+        if _reads_backwards(model, path):
+            tokens = tokens[::-1]
+        layers.append(
+            Layer(
+                name,
+                tokens,
+                {gate: _over_time([step[gate] for step in kept.gates[path]]) for gate in kept.gates[path][0]},
+                {
+                    state: _over_time([after[place] for after in afters])
+                    for place, state in enumerate(STATES[: len(afters[0])])
+                },
+            )
+        )
+    return Carried(text, output, tuple(layers))
+
+
+def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
+    """Every gate and state of every layer for the page: tokens × units, of those that vary most."""
+    seen = carried(run, text, target)
+    views = []
+    scales = []
+    for layer in seen.layers:
+        units = most_varied(layer.states["h"])
+        side, number, *arrow = layer.name.split()
+        side = "" if side == "layer" else " ".join([side, *arrow]) + ", "
+        columns = tuple(f"u{unit + 1}" for unit in units)
+        for name, values in layer.gates.items():
+            views.append(View(f"{side}{name}", int(number), layer.tokens, columns, values[None][..., units]))
+        for name, values in layer.states.items():
+            largest = max(1.0, float(np.abs(values[:, units]).max()))
+            if largest > 1:
+                scales.append(f"{largest:.3g} for {name} of {layer.name}")
+            signed = (values[None][..., units] / largest + 1) / 2
+            views.append(View(f"{side}{name}", int(number), layer.tokens, columns, signed))
+    hidden = seen.layers[0].states["h"].shape[1]
+    shown = f"The {UNITS} of {hidden} units whose h varies most." if hidden > UNITS else f"All {hidden} units."
+    scale = f"m is 1, but {', '.join(scales)}" if scales else "m is 1"
+    note = f"{shown} States can be negative: x is shown as (x/m + 1)/2, so that 0 is 0.5; {scale}."
+    return Sentence(seen.text, seen.output, tuple(views), note=note)
+
+
+def most_varied(states: Floats) -> NDArray[np.integer]:
+    """The units of (tokens, hidden) that differ most from token to token, in their own order."""
+    return np.sort(np.argsort(-states.std(0), kind="stable")[:UNITS])
+
+
+def _opened(run: Run, text: str) -> tuple[Batch, tuple[str, ...]]:
+    """A text after what stands before it, and what each token is called; its last token is read, too."""
+    tokenizer, most = run.tokenizers.target, Decoding().longest_source
+    (ids,) = tokenizer.encode_all([text], continued=run.whole_file)
+    if not ids:
+        raise UserError("The sentence to look at is empty.")
+    if len(ids) > most:
+        raise UserError(f"The sentence has {len(ids)} tokens, and at most {most} can be looked at: give a shorter one.")
+    tokens = [*run.opening, *ids]
+    answers = torch.tensor([[*tokens, BOS]], device=run.device)  # the last is asked for, not read
+    names = [SPECIALS[BOS]] if run.opening == [BOS] else tokenizer.surface(run.opening)
+    return Batch.of_text(answers), (*names, *tokenizer.surface(ids))
+
+
+def _reads_backwards(model: object, path: str) -> bool:
+    if not isinstance(model, EncoderDecoder) or not path.startswith("encoder."):
+        return False
+    assert isinstance(model.encoder, RecurrentEncoder)
+    return model.encoder.reverse != ("backwards" in path.split("."))
+
+
+def _over_time(steps: list[Tensor]) -> Floats:
+    values: Floats = torch.cat(steps).double().cpu().numpy()  # one row a step
+    return values

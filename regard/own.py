@@ -1,0 +1,89 @@
+"""A class in a file of one's own, by place: `my_cells.py:Leaky`.
+
+A file is read as it is now, never from a compiled copy, and run once in a process unless it changes. It is a module
+under a name of its own: nothing is added to where Python looks for modules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import traceback
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, TypeVar
+
+from regard.config import unknown
+from regard.interface import UserError
+
+T = TypeVar("T")
+
+
+def split(place: str) -> tuple[str, str]:
+    """The file, and the name in it."""
+    file, _, name = place.rpartition(":")
+    if not file or not name:
+        file = place.rstrip(":")
+        raise UserError(f"{place!r} names a file and no class in it: write {file}:Name, as the class is called.")
+    return file, name
+
+
+class _Fresh(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def module(file: Path) -> ModuleType:
+    """The file as a module."""
+    try:
+        content = file.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{file} cannot be read: {problem.strerror}.") from None
+    name = f"{file.stem}_{hashlib.sha256(str(file).encode('utf-8', 'surrogateescape') + content).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, file, loader=_Fresh(name, str(file)))
+    assert spec is not None and spec.loader is not None
+    made = sys.modules[name] = module_from_spec(spec)  # where dataclasses and inspect look for it
+    try:
+        spec.loader.exec_module(made)
+    except BaseException as problem:
+        del sys.modules[name]
+        if isinstance(problem, KeyboardInterrupt):
+            raise
+        raise UserError(f"{file} cannot be imported: {blame(problem, file)}.") from problem
+    return made
+
+
+def part(place: str, kind: type[T]) -> type[T]:
+    """The class at this place, which is one of its kind."""
+    path, name = split(place)
+    file = Path(path)
+    there = vars(module(file))
+    known = [each for each, value in there.items() if is_a(value, kind) and value is not kind]
+    if name not in there:
+        raise unknown(name, known, f"In {file}, the {kind.__name__}")
+    found: type[T] = there[name]
+    if not is_a(found, kind) or found is kind:
+        rest = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}" if known else "there is none"
+        raise UserError(f"{name} in {file} is not a class made from {kind.__name__}: {rest} in that file.")
+    return found
+
+
+def is_a(value: Any, kind: type) -> bool:
+    return inspect.isclass(value) and issubclass(value, kind)
+
+
+def blame(problem: BaseException, file: Path) -> str:
+    """What went wrong, and in which line of the file."""
+    numbers: list[int | None]
+    if isinstance(problem, SyntaxError) and problem.filename == str(file):
+        numbers, words = [problem.lineno], problem.msg
+    else:
+        every = traceback.extract_tb(problem.__traceback__)
+        numbers, words = [frame.lineno for frame in every if frame.filename == str(file)], str(problem)
+    where = f"line {numbers[-1]}: " if numbers else ""
+    return f"{where}{type(problem).__name__}: {words}".partition("\n")[0].rstrip(".: ")
