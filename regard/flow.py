@@ -159,7 +159,8 @@ def spectra(model: nn.Module) -> Iterator[Spectrum]:
     names = layer_names(cells)
     for path, cell in cells.items():
         blocks = recurrent_blocks(cell)
-        named = cell.blocks or tuple(f"block {number}" for number in range(1, len(blocks) + 1))
+        numbered = tuple(f"block {number}" for number in range(1, len(blocks) + 1))
+        named = cell.blocks if len(cell.blocks) == len(blocks) else numbered
         for block, name in zip(blocks, named, strict=True):
             values = torch.linalg.svdvals(block.detach().double().cpu())  # the largest first
             yield Spectrum(names[path], name, float(values[0]), float(values.median()), float(values[-1]))

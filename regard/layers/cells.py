@@ -31,6 +31,7 @@ from torch.nn import functional
 
 from regard import own
 from regard.interface import UserError
+from regard.layers.passes import GatedPass
 
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
 State = tuple[Tensor, ...]
@@ -212,8 +213,18 @@ class GRUAfter(Cell):
         return reset, keep, told, recalled
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
-        weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
-        return run_kernel(torch.gru, weights, x, state, mask)
+        if x.is_meta:
+            return None
+        device = x.device.type
+        weight: Tensor = self.weight_hh
+        told = self.inputs(x).transpose(0, 1).to(weight.dtype).contiguous()  # (time, batch, 3·hidden)
+        if torch.is_autocast_enabled(device):
+            weight = weight.to(torch.get_autocast_dtype(device))
+        real = None if mask is None else mask.t()[..., None]  # (time, batch, 1)
+        with torch.autocast(device, enabled=False):
+            states = GatedPass.apply(told, state[0].to(told.dtype), weight, self.bias_hh, real)  # type: ignore[no-untyped-call]
+        outputs = states.transpose(0, 1)
+        return outputs if mask is None else outputs.masked_fill(~mask[..., None], 0.0), (states[-1],)
 
 
 class MUT(Cell):
