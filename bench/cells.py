@@ -39,7 +39,8 @@ from regard.checkpoint import Folder, read_tensors, write_atomically
 from regard.interface import Batch, Loss
 from regard.layers.cells import CELLS, Cell, State
 from regard.layers.recurrent import Recurrent
-from regard.train.loop import TrainConfig, Training, train_steps
+from regard.train.loop import train_steps
+from regard.train.training import TrainConfig, Training
 
 SHAPES = {"hidden 512, batch 32, time 64": (512, 32, 64), "hidden 128, batch 16, time 64": (128, 16, 64)}
 SECONDS = 1.0  # that a contender works in a round

@@ -15,7 +15,8 @@ from regard.interface import UserError
 from regard.models.ngram import Config, NGram
 from regard.recipe import PlainTokens, Recipe
 from regard.run import load
-from regard.train.loop import TrainConfig, Training, weights
+from regard.train.training import TrainConfig, Training
+from regard.train.weights import weights
 
 
 def to_arpa(run: Path, path: Path) -> None:

@@ -24,7 +24,7 @@ from regard.interface import Fits, UserError
 from regard.models import MODELS
 from regard.models.design import Vocabulary
 from regard.recipe import PlainTokens, Recipe, Tokens
-from regard.train.loop import TrainConfig
+from regard.train.training import TrainConfig
 
 UNDECIDED = 0.5  # a hold_out until the data has been counted
 PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions

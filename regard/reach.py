@@ -99,8 +99,8 @@ def recurrent(run: Run) -> LanguageModel | EncoderDecoder:
 def untrained(run: Run) -> LanguageModel | EncoderDecoder:
     """The same model as its first step found it."""
     from regard.run import build_model
-    from regard.train.loop import load_weights
     from regard.train.session import find_run
+    from regard.train.weights import load_weights
 
     with torch.random.fork_rng(devices=[]):
         model = build_model(run.recipe, run.tokenizers)

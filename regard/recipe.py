@@ -32,7 +32,7 @@ from regard.data.text import content_hash
 from regard.data.tokens import Kind
 from regard.interface import UserError
 from regard.models import MODELS
-from regard.train.loop import TrainConfig
+from regard.train.training import TrainConfig
 
 SECTIONS = ("task", "seed", "folder", "data", "tokens", "model", "train")
 

@@ -22,7 +22,7 @@ from regard.models.mixture import Mixture
 from regard.perplexity import check_alike
 from regard.predict import Decoding, Prediction, predict
 from regard.recipe import Recipe, read_recipe
-from regard.train.loop import load_weights
+from regard.train.weights import load_weights
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from regard.data.tokenizers import Tokenizers
 from regard.interface import UserError
 from regard.recipe import parse_recipe
 from regard.run import build_model, load
-from regard.train.loop import load_weights, weights
+from regard.train.weights import load_weights, weights
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from regard.demo import RECIPES, demo_recipe
 from regard.interface import UserError
 from regard.models import MODELS
 from regard.recipe import PlainTokens, Recipe, Tokens, parse_recipe, read_recipe
-from regard.train.loop import TrainConfig
+from regard.train.training import TrainConfig
 
 PARALLEL = {"name": "parallel", "source": "a", "target": "b", "valid_source": "c", "valid_target": "d"}
 

@@ -21,7 +21,7 @@ from regard.models import MODELS, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, tr
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.language_model import LanguageModel
-from regard.train.loop import load_weights, weights
+from regard.train.weights import load_weights, weights
 
 SOURCE_VOCAB, TARGET_VOCAB = 11, 13
 SOURCE_LENGTHS, TARGET_LENGTHS = (7, 4, 2), (3, 5, 4)  # <eos> included, <bos> not

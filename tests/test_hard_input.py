@@ -36,7 +36,7 @@ from regard.interface import EOS, UNK
 from regard.models import MODELS
 from regard.predict import Decoding, Prediction
 from regard.recipe import Tokens, read_recipe
-from regard.train.loop import TrainConfig
+from regard.train.training import TrainConfig
 
 REGARD = [sys.executable, "-m", "regard"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

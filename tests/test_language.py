@@ -31,8 +31,10 @@ from regard.perplexity import encoded, fit_weights, fitted_weights, mixed, score
 from regard.predict import Decoding, generate, predict, write_on
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model, mixture
-from regard.train.loop import TrainConfig, Training, train_steps, weights
+from regard.train.loop import train_steps
 from regard.train.session import Session
+from regard.train.training import TrainConfig, Training
+from regard.train.weights import weights
 
 VOCAB, CONTEXT = 13, 7
 CPU = torch.device("cpu")

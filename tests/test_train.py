@@ -20,9 +20,11 @@ from regard.models import rnnsearch
 from regard.models.design import Vocabulary
 from regard.recipe import Recipe, read_recipe
 from regard.run import load
-from regard.train.loop import TrainConfig, Training, mean_weights, train_steps, weights
+from regard.train.loop import train_steps
 from regard.train.schedule import SCHEDULES, rate
 from regard.train.session import Session
+from regard.train.training import TrainConfig, Training
+from regard.train.weights import mean_weights, weights
 
 # A toy task: write the letters backwards.
 

@@ -38,7 +38,9 @@ from regard.models.design import Vocabulary
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, build_model, refuse_other_code
 from regard.train.corpora import CORPORA
-from regard.train.loop import Precision, Training, fit_steps, load_weights, train_steps, weights
+from regard.train.loop import fit_steps, train_steps
+from regard.train.training import Precision, Training
+from regard.train.weights import load_weights, weights
 
 MAY_GROW = {"train.steps", "train.epochs", "train.minutes"}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost

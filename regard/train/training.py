@@ -1,0 +1,201 @@
+"""A model on its way: everything that the next step depends on, saved and restored so that a run goes on as if it had
+never stopped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import ABOVE_0, NOT_NEGATIVE, SHARE, keep_within
+from regard.interface import Batch, Carries, Fits, Tree, UserError
+from regard.train.schedule import ScheduleName
+from regard.train.weights import learnt, leaves, load_weights, misfit, restored, taken
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it keeps of each parameter
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    steps: int = 0  # stop after so many steps; 0: no limit
+    epochs: int = 0  # stop after so many passes over the data; 0: no limit
+    minutes: float = 0.0  # stop after so many minutes; 0: no limit
+    batch_tokens: int = 4096  # tokens in a batch, padding included, on the longer side
+    accumulate: int = 1  # batches whose gradients make one step
+    learning_rate: float = 1e-3  # the highest, reached after warm-up
+    schedule: ScheduleName = "inverse-sqrt"  # how it falls after warm-up: constant, inverse-sqrt, linear, cosine
+    warmup: int = 400  # steps of linear rise
+    weight_decay: float = 0.01  # of matrices, per step and learning rate
+    clip: float = 1.0  # the longest gradient; 0: no limit
+    precision: Precision = "auto"  # auto: bfloat16 where it is much faster here
+    validate_every: int = 500  # steps between validations
+    metric: Literal["loss", "bleu"] = "loss"  # what makes a checkpoint the best one
+    patience: int = 0  # stop after so many validations without a better one; 0: never
+    average: int = 1  # validate and keep the mean of the weights at this many validations
+    smooth: float = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
+    from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
+
+    def __post_init__(self) -> None:
+        if not (self.steps or self.epochs or self.minutes):
+            raise ValueError("training would never end: set steps, epochs or minutes.")
+        keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
+        keep_within(self, SHARE, "smooth")
+        keep_within(self, NOT_NEGATIVE, "steps", "epochs", "minutes", "warmup", "weight_decay", "clip", "patience")
+
+
+class Batches(Protocol):
+    """The data, in an order that is a function of the epoch and the place in it."""
+
+    @property
+    def carries(self) -> int: ...  # rows of a batch that go on where those of the one before ended; 0: none do
+
+    def count(self, epoch: int) -> int: ...
+
+    def get(self, epoch: int, index: int) -> Batch: ...
+
+
+@dataclass
+class Training:
+    """A model on its way: everything that the next step depends on."""
+
+    model: nn.Module
+    config: TrainConfig
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    step: int = 0
+    epoch: int = 0
+    index: int = 0  # batches of this epoch that were used
+    seconds: float = 0.0
+    best: float | None = None  # the best validation so far; higher is better for BLEU, lower for loss
+    stale: int = 0  # validations since then
+    snapshots: list[dict[str, Tensor]] = field(default_factory=list)  # the weights that are averaged, oldest first
+    carry: Tree = None  # what a model that reads one long text goes on from; None: the next batch begins anew
+
+    def __post_init__(self) -> None:
+        named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        matrices = [p for _, p in named if p.dim() > 1]
+        vectors = [p for _, p in named if p.dim() <= 1]
+        groups = [
+            {"params": matrices, "weight_decay": self.config.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        self.names = [n for n, p in named if p.dim() > 1] + [n for n, p in named if p.dim() <= 1]
+        self.optimiser = torch.optim.AdamW(
+            groups, lr=self.config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=self.device.type != "mps"
+        )
+        self.smoothed = {n: p.detach().clone() for n, p in named} if self.config.smooth else {}
+
+    @torch.no_grad()
+    def smooth(self) -> None:
+        """Take the weights of this step into their running mean, whose memory grows as training does."""
+        if self.smoothed:
+            own = dict(self.model.named_parameters())
+            forgotten = min(1.0, 1 / (self.config.smooth * self.step))
+            torch._foreach_lerp_(list(self.smoothed.values()), [own[name] for name in self.smoothed], forgotten)
+
+    # --- saving and loading ---
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, moments, snapshots and random state, by name."""
+        tensors = {f"model.{name}": tensor for name, tensor in learnt(self.model).items()}
+        for name, parameter in zip(self.names, self._parameters(), strict=True):
+            for kind, value in self.optimiser.state[parameter].items():
+                tensors[f"optimiser.{kind}.{name}"] = value
+        for age, snapshot in enumerate(self.snapshots):
+            tensors |= {f"snapshot.{age}.{name}": tensor for name, tensor in snapshot.items()}
+        tensors |= {f"smoothed.{name}": tensor for name, tensor in self.smoothed.items()}
+        tensors |= {f"carry.{place}": tensor for place, tensor in enumerate(leaves(self.carry))}
+        tensors["random"] = torch.get_rng_state()
+        return tensors
+
+    def facts(self) -> dict[str, Any]:
+        names = ("step", "epoch", "index", "seconds", "best", "stale")
+        counts = {"snapshots": len(self.snapshots), "carried": len(leaves(self.carry))}
+        return {name: self.__dict__[name] for name in names} | counts
+
+    def load(
+        self, tensors: dict[str, Tensor], facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory"
+    ) -> None:
+        """Go on from there; `rows` is how many carry a state. Refused, with nothing changed, where a fact or a tensor
+        is not what `tensors` and `facts` would have saved."""
+        form = self.model.begin(rows) if rows and isinstance(self.model, Carries) else None
+        odd = (
+            self._odd(facts, len(leaves(form)))
+            or misfit(self._expected(tensors, facts, leaves(form)), tensors)
+            or not_random(tensors["random"])
+        )
+        if odd:
+            raise UserError(f"The state in {origin} does not fit the run: {odd}; restore it, or start anew with -o.")
+        if not isinstance(self.model, Fits):
+            load_weights(self.model, taken(tensors, "model."))
+        for name, parameter in zip(self.names, self._parameters(), strict=True):
+            if f"optimiser.step.{name}" in tensors:
+                self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in MOMENTS}
+        self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
+        self.smoothed = taken(tensors, "smoothed.")
+        self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
+        for name in ("step", "epoch", "index", "seconds", "best", "stale"):
+            setattr(self, name, facts[name])
+        torch.set_rng_state(tensors["random"])
+
+    def _odd(self, facts: dict[str, Any], carried: int) -> str:
+        """The first fact that cannot be; "" if they all can."""
+        if facts.keys() != self.facts().keys():
+            return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
+        for name in ("step", "epoch", "index", "stale", "snapshots", "carried"):
+            most = {"snapshots": self.config.average, "carried": carried}.get(name, 1 << 53)
+            if type(facts[name]) is not int or not 0 <= facts[name] <= most:
+                return f"its {name} cannot be {str(facts[name])[:40]}"
+        for name in ("seconds", "best"):
+            unknown = name == "best" and facts[name] is None
+            if not unknown and (type(facts[name]) is not float or not math.isfinite(facts[name])):
+                return f"its {name} cannot be {str(facts[name])[:40]}"
+        return ""
+
+    def _expected(self, tensors: dict[str, Tensor], facts: dict[str, Any], carried: list[Tensor]) -> dict[str, Tensor]:
+        """Tensors of the names, shapes and kinds that these should have. Only what got a gradient has moments."""
+        own = learnt(self.model)
+        expected = {f"model.{name}": tensor for name, tensor in own.items()}
+        for age in range(facts["snapshots"]):
+            expected |= {f"snapshot.{age}.{name}": tensor for name, tensor in own.items()}
+        expected |= {f"smoothed.{name}": tensor for name, tensor in self.smoothed.items()}
+        for name, parameter in zip(self.names, self._parameters(), strict=True):
+            if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS):
+                expected |= {f"optimiser.{kind}.{name}": parameter for kind in MOMENTS}
+                expected[f"optimiser.step.{name}"] = torch.tensor(0.0)
+        if facts["carried"]:
+            expected |= {f"carry.{place}": tensor for place, tensor in enumerate(carried)}
+        return expected | {"random": torch.get_rng_state()}
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+
+    # --- budget ---
+
+    def done(self, batches: Batches) -> float:
+        """The share of the budget that is used; all of it where patience has run out."""
+        config = self.config
+        if isinstance(self.model, Fits):
+            return float(self.step > 0)
+        if config.patience and self.stale >= config.patience:
+            return 1.0
+        epochs = self.epoch + self.index / max(1, batches.count(self.epoch))
+        used = ((self.step, config.steps), (epochs, config.epochs), (self.seconds / 60, config.minutes))
+        return min(1.0, max(amount / limit for amount, limit in used if limit))
+
+    def better(self, metrics: dict[str, float]) -> bool:
+        value = metrics[self.config.metric]
+        sign = 1 if self.config.metric == "bleu" else -1
+        return self.best is None or sign * value > sign * self.best
+
+
+def not_random(state: Tensor) -> str:
+    try:
+        torch.Generator().set_state(state)
+    except RuntimeError:
+        return "its random state is none"
+    return ""
