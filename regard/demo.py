@@ -12,25 +12,34 @@ from regard.data import world
 from regard.data.sources import World
 from regard.interface import UserError
 from regard.models import MODELS
+from regard.naming import NamesScored, name
+from regard.naming import score as score_names
 from regard.perplexity import Likelihood, score_texts
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run
 from regard.score import Scored, score
 
 RECIPES = files("regard") / "recipes"
-DEFAULTS = {"translation": "rnnsearch", "language": "rnn_lm"}
+DEFAULTS = {"translation": "rnnsearch", "language": "rnn_lm", "classification": "birnn", "tagging": "birnn"}
 
 
 def demo_recipe(task: str, model: str) -> Recipe:
-    """The recipe that ships for this model."""
-    shipped = [name for name, design in MODELS.items() if design.task == task and recipe_file(name).exists()]
+    """The recipe that ships for this model, or for this task with this model in it."""
+    of_task = recipe_file(task)
+    shipped = [
+        name
+        for name, design in MODELS.items()
+        if task in design.tasks and (of_task.exists() or recipe_file(name).exists())
+    ]
     if model not in shipped:
         raise unknown(model, shipped, f"The model of the {task} demo")
+    if of_task.exists():
+        return read_recipe(of_task, [] if model == DEFAULTS[task] else [f"model.name={model}"])[0]
     return read_recipe(recipe_file(model))[0]
 
 
-def recipe_file(model: str) -> Path:
-    return Path(str(RECIPES / f"demo-{model}.toml"))
+def recipe_file(name: str) -> Path:
+    return Path(str(RECIPES / f"demo-{name}.toml"))
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,15 @@ def test_pairs(run: Run) -> list[world.Pair]:
     if not isinstance(data, World):
         raise UserError("This run was not trained on the built-in corpus.")
     return list(islice(world.pairs("test", seed=data.grammar_seed, longest=data.longest), data.test))
+
+
+def measure_names(run: Run) -> tuple[NamesScored, list[tuple[str, str, str]]]:
+    """How well the recipe's test sentences, or their words, are named; and each with its gold and given names."""
+    assert isinstance(run.recipe.data, World)
+    per_word = run.recipe.task == "tagging"
+    texts, gold = zip(*run.recipe.data.named("test", per_word=per_word), strict=True)
+    said = [named.text for named in name(run, texts)]
+    return score_names(gold, said, per_word=per_word), list(zip(texts, gold, said, strict=True))
 
 
 def measure_language(run: Run) -> Likelihood:

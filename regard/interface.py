@@ -50,6 +50,7 @@ class Batch:
     source: Tensor  # (batch, source): each row ends in <eos>, then <pad>; (batch, 0) where only a text is read
     target: Tensor | None = None  # (batch, target): <bos> … <eos>, then <pad>; of a long text, a window
     state: Tree = None  # what was carried here from the window before; None: the text begins here
+    spelling: Tensor | None = None  # (batch, source, bytes): 1 + the bytes of each word, 0 beyond its end
 
     @property
     def source_mask(self) -> Tensor:
@@ -156,6 +157,20 @@ class Generates(Protocol):
     def start(self, batch: Batch) -> State: ...
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+
+@runtime_checkable
+class Classifies(Protocol):
+    """Names a sentence: ln P(label), (batch, labels), in the order of the label vocabulary."""
+
+    def classify(self, batch: Batch) -> Tensor: ...
+
+
+@runtime_checkable
+class Tags(Protocol):
+    """Names each word: ids of tags, (batch, source), <pad> where there is no word."""
+
+    def tag(self, batch: Batch) -> Tensor: ...
 
 
 @runtime_checkable

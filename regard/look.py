@@ -20,13 +20,14 @@ from regard.data.tokens import Piece
 from regard.interface import Batch, UserError
 from regard.layers.attention import watch
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.encoder_head import LABELS, Classifier
 from regard.page import Sentence, View, fragment
 from regard.predict import Decoding, most_read
 
 if TYPE_CHECKING:
     from regard.run import Run
 
-Kind = Literal["attention", "gradient, not attention"]
+Kind = Literal["attention", "gradient, not attention", "attention and gradient"]
 NOT_ATTENTION: Kind = "gradient, not attention"
 
 
@@ -135,7 +136,9 @@ def read(run: Run, source: str, target: str | None) -> tuple[EncoderDecoder, Rea
 
 
 def look(run: Run, source: str, target: str | None = None, *, layer: int | None = None) -> Look:
-    """What goes into each word of `target`, or of the model's own translation of `source`."""
+    """What goes into each word of `target`, or of the model's own translation of `source`; or into a label."""
+    if isinstance(run.model, Classifier):
+        return what_decided(run, source, target)
     model, reading = read(run, source, target)
     weights = forced_weights(model, reading.batch, layer=layer)[0].cpu().numpy()
     return Look(
@@ -144,6 +147,37 @@ def look(run: Run, source: str, target: str | None = None, *, layer: int | None 
         weights=merge(weights, [piece.word for piece in reading.source], [piece.word for piece in reading.target]),
         kind="attention" if model.decoder.looks_back() else NOT_ATTENTION,
         near=lambda: look_closely(run, source, reading.text),
+    )
+
+
+def what_decided(run: Run, text: str, label: str | None = None) -> Look:
+    """How much each word had to do with `label`, or with the model's own: the attention of the pooling where there is
+    one, and |∂ ln P(label)/∂xᵢ|, each over its sum."""
+    model, names = run.model, run.tokenizers.target
+    assert isinstance(model, Classifier)
+    pieces = run.tokenizers.source.pieces(text)
+    if not pieces:
+        raise UserError("The sentence to look at is empty.")
+    batch = Batch(pad([[piece.id for piece in pieces]], multiple=1)).to(run.device)
+    labels = names.surface(range(LABELS, names.size))
+    if label is not None and label not in labels:
+        raise UserError(f"--target {label!r} is no label of this model: it has {', '.join(labels)[:200]}.")
+    with torch.enable_grad(), watch(model) as seen:
+        x = model.reader(batch).detach().requires_grad_()
+        log_probs = model.head.logits(model.body(x, batch.source_mask)).log_softmax(-1)[0]
+        chosen = int(log_probs.argmax()) if label is None else labels.index(label)
+        (slope,) = torch.autograd.grad(log_probs[chosen], x)
+    slopes = slope[0].norm(dim=-1)
+    rows = {f"{labels[chosen]}, gradient": (slopes / slopes.sum().clamp_min(1e-30))[None]}
+    pooling = [path for path in seen.paths() if path.startswith("head.")]
+    if pooling:
+        rows = {f"{labels[chosen]}, attention": seen[pooling[0]][0][0, 0].detach()} | rows
+    weights = torch.cat([row.float() for row in rows.values()]).cpu().numpy()
+    return Look(
+        source=(*_words(pieces), "<eos>"),
+        target=tuple(rows),
+        weights=merge(weights, [piece.word for piece in pieces], list(range(len(rows)))),
+        kind="attention and gradient" if pooling else NOT_ATTENTION,
     )
 
 

@@ -14,9 +14,7 @@ from torch import Tensor
 
 from regard.data.tokens import OFFSET, BytePairs, Tokenizer
 from regard.interface import UNK, UserError
-from regard.layers.encoders import Embedding
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.language_model import LanguageModel
+from regard.vectors import embedding_of
 
 if TYPE_CHECKING:
     from regard.run import Run
@@ -58,10 +56,8 @@ def nearest(table: Tensor, own: int, count: int) -> list[tuple[int, float]]:
 
 def embedding(run: Run) -> Tensor:
     """(vocab, dim): of what is read."""
-    model = run.model
-    reader = model.encoder if isinstance(model, EncoderDecoder) else model
-    embed = reader.get_submodule("embed") if isinstance(model, EncoderDecoder | LanguageModel) else None
-    if not isinstance(embed, Embedding):
+    embed = embedding_of(run.model)
+    if embed is None:
         raise UserError(f"{run.recipe.model_name} has no vectors of words: it has no neighbours to show.")
     return embed.weight
 

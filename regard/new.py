@@ -1,14 +1,17 @@
 """new: a complete recipe for a person's own files; each choice follows from their size and the machine, and says so.
 
-Pairs become translators, plain text language models.
+Pairs become translators, plain text language models, labelled sentences classifiers and tagged words taggers.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,15 +20,16 @@ import torch
 
 from regard import machine
 from regard.config import parse, unknown
-from regard.data.sources import Parallel, Source, Table, Text, Unit, find
-from regard.data.text import read_lines
+from regard.data.sources import Conll, Parallel, Source, Table, Text, Unit, find
+from regard.data.text import JSON_SUFFIXES, read_lines, read_rows
 from regard.data.tokens import Kind
 from regard.interface import Fits, UserError
 from regard.models import MODELS
 from regard.models.design import Vocabulary
-from regard.recipe import PlainTokens, Recipe, Tokens
+from regard.recipe import PlainTokens, Recipe, Task, Tokens
 from regard.train.training import TrainConfig
 
+LOOKED_AT = 1000  # lines
 UNDECIDED = 0.5  # a hold_out until the data has been counted
 PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
 SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
@@ -85,7 +89,7 @@ def survey(data: Source, folder: Path) -> Survey:
 def every_line(data: Source, folder: Path) -> Iterator[tuple[int, str, str]]:
     """All training lines, those that will be held out too."""
     yield from data.lines("train", folder)
-    if isinstance(data, Parallel | Table) and data.hold_out:
+    if isinstance(data, Parallel | Table | Conll) and data.hold_out:
         yield from data.lines("valid", folder)
 
 
@@ -107,7 +111,7 @@ def new(data_name: str, data: Source, *, folder: Path, model: str = "transformer
 
 
 def check_model(model: str, task: str) -> None:
-    known = [name for name, design in MODELS.items() if design.task == task]
+    known = [name for name, design in MODELS.items() if task in design.tasks]
     if model not in known:
         raise unknown(model, known, "The model")
 
@@ -215,6 +219,106 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
             "train.patience": "stops when more training only learns the text by heart.",
         },
     )
+
+
+# --- names of sentences and of words -----------------------------------------------------------------------------
+
+
+def new_names(
+    task: Task,
+    file: str,
+    *,
+    valid: str | None,
+    folder: Path,
+    model: str = "birnn",
+    fields: tuple[str, str] | None = None,
+) -> tuple[Recipe, dict[str, str]]:
+    """A recipe for these labelled sentences or tagged words; `fields` are the text's and the label's."""
+    check_model(model, task)
+    reasons = {}
+    path = find(file, Path.cwd())
+    train_file, valid_file = written(file, folder), written(valid, folder) if valid else ""
+    share = 0.0 if valid else UNDECIDED
+    data: Table | Conll
+    if task == "tagging":
+        data = Conll(train=train_file, valid=valid_file, hold_out=share)
+    else:
+        if fields is None:
+            fields = guess_fields(path)
+            reasons["data.source"] = "the field that differs most from line to line is taken for the text."
+            reasons["data.target"] = "the field with the fewest different values is taken for the label."
+        values = {"train": train_file, "valid": valid_file, "source": fields[0], "target": fields[1], "hold_out": share}
+        data = parse(Table, values, where="data")
+    rows = [(text, names) for _, text, names in every_line(data, folder)]
+    if not rows:
+        raise UserError(f"{path} has no sentences: give at least a few with their labels.")
+    if not valid:
+        share = 0.1 if len(rows) < 20_000 else 0.05
+        data = replace(data, hold_out=share)
+        reasons["data.hold_out"] = (
+            f"no validation file: about {max(1, round(share * len(rows))):,} sentences are kept apart."
+        )
+    words = sum(len(text.split()) for text, _ in rows)
+    kinds = Counter(name for _, names in rows for name in (names.split() if task == "tagging" else [names]))
+    if len(kinds) < 2:
+        raise UserError(f"{path} has one label only ({next(iter(kinds))}): there is nothing to tell apart.")
+    config = by_size(len(rows), *MODELS[model].sizes)
+    if "letters" in vars(config) and task == "tagging":
+        config = replace(config, letters=50)
+        reasons["model.letters"] = "what a word's letters make helps with words that training never met."
+    tokens = PlainTokens(kind="given" if task == "tagging" else "words", size=0, at_least=2 if words > 20_000 else 1)
+    reasons["tokens.at_least"] = "a word that occurs once teaches nothing of itself, and something of unknown ones."
+    batch_tokens = by_size(len(rows), 1024, 2048, 4096, 4096)
+    epochs = min(40, max(4, round(3_000_000 / max(1, words))))
+    an_epoch = max(1, words // batch_tokens)
+    train = TrainConfig(
+        epochs=epochs,
+        batch_tokens=batch_tokens,
+        learning_rate=1e-3,
+        schedule="linear",
+        warmup=min(200, max(1, an_epoch * epochs // 10)),
+        validate_every=max(10, an_epoch // 2),
+        metric="f1" if task == "tagging" else "accuracy",
+        patience=8,
+        smooth=0.1,
+    )
+    first = next(iter(vars(config)))
+    most, times = kinds.most_common(1)[0]
+    reasons |= {
+        f"model.{first}": f"for {len(rows):,} sentences of {words:,} words, {len(kinds)} labels; {most} is "
+        f"{times / sum(kinds.values()):.0%} of them.",
+        "train.epochs": "as many as little text needs; patience ends it earlier.",
+        "train.metric": "what is asked of it decides which checkpoint is the best.",
+    }
+    return Recipe(
+        task, 1, "conll" if task == "tagging" else "table", data, tokens, model, config, train, folder
+    ), reasons
+
+
+def guess_fields(path: Path) -> tuple[str, str]:
+    """Which field is the text and which the label: by how many different values they have in the first lines."""
+    if any(suffix in JSON_SUFFIXES for suffix in path.suffixes):
+        entries = [json.loads(line) for line in islice(read_lines(path), LOOKED_AT)]
+        names = [key for key in entries[0] if all(isinstance(entry.get(key), str) for entry in entries)]
+        columns = {key: [entry[key] for entry in entries] for key in names}
+    else:
+        rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]
+        width = min(map(len, rows), default=0)
+        columns = {str(place + 1): [row[place] for row in rows] for place in range(width)}
+    if len(columns) < 2:
+        raise UserError(f"{path} has not two fields in each line: give a text and a label, as in text<tab>label.")
+    different = {name: len(set(values)) for name, values in columns.items()}
+    label = min(columns, key=lambda name: (different[name], sum(map(len, columns[name]))))
+    text = max((name for name in columns if name != label), key=lambda name: sum(map(len, columns[name])))
+    head = {name: values[0] for name, values in columns.items()}
+    if (
+        label.isdecimal()
+        and len(columns[label]) > 2
+        and columns[label].count(head[label]) == 1
+        and head[text].isidentifier()
+    ):
+        return head[text], head[label]  # the first line names the columns
+    return text, label
 
 
 # --- translators -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from regard import own
 from regard.checkpoint import Folder
@@ -69,7 +69,7 @@ def _check_tokens(tokens: Tokens | PlainTokens) -> None:
     keep_within(tokens, ABOVE_0, "at_least", "longest")
 
 
-Task = Literal["translation", "language"]
+Task = Literal["translation", "language", "classification", "tagging"]
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,14 @@ class Terms:
     tokens: type[Tokens | PlainTokens]
     data: tuple[str, ...]  # its names
     metrics: tuple[str, ...]  # that may decide which checkpoint is the best
+    kinds: tuple[Kind, ...] = get_args(Kind)  # of tokens
 
 
 TASKS: dict[str, Terms] = {
     "translation": Terms(Tokens, ("world", "parallel", "table"), ("loss", "bleu")),
     "language": Terms(PlainTokens, ("world", "text", "arpa"), ("loss",)),
+    "classification": Terms(PlainTokens, ("world", "table"), ("loss", "accuracy", "f1")),
+    "tagging": Terms(PlainTokens, ("world", "conll"), ("loss", "accuracy", "f1"), kinds=("given",)),
 }
 
 
@@ -195,7 +198,7 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Cont
     if not isinstance(place, str):
         raise UserError(f"folder = {shown(place)} must be a text in quotes.")
     data_name, data = _tagged(table, "data", {name: SOURCES[name] for name in terms.data})
-    model_name, model = _tagged(table, "model", {name: MODELS[name] for name in MODELS if MODELS[name].task == task})
+    model_name, model = _tagged(table, "model", {name: MODELS[name] for name in MODELS if task in MODELS[name].tasks})
     design = MODELS[model_name]
     preset = model.pop("preset", None)
     base = design.config()
@@ -207,12 +210,17 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Cont
     train = parse(TrainConfig, table.get("train", {}), where="train")
     if train.metric not in terms.metrics:
         raise unknown(train.metric, terms.metrics, f"For {task}, train.metric =")
+    if train.balance and task != "classification":
+        raise UserError(f"train.balance is for classification: leave it out for {task}.")
+    tokens = parse(terms.tokens, table.get("tokens", {}), where="tokens")
+    if tokens.kind not in terms.kinds:
+        raise unknown(tokens.kind, terms.kinds, f"For {task}, tokens.kind =")
     return Recipe(
         task=cast(Task, task),
         seed=seed,
         data_name=data_name,
         data=parse(SOURCES[data_name], data, where="data"),
-        tokens=parse(terms.tokens, table.get("tokens", {}), where="tokens"),
+        tokens=tokens,
         model_name=model_name,
         model=_found(config, folder / place, of_a_run="folder" in table, typed=typed),
         train=train,

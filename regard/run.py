@@ -69,7 +69,8 @@ class Run:
 def build_model(recipe: Recipe, tokenizers: Tokenizers) -> nn.Module:
     """A new model, its weights a function of the recipe's seed."""
     torch.manual_seed(recipe.seed)
-    vocabulary = Vocabulary(tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
+    per_word = recipe.task == "tagging"
+    vocabulary = Vocabulary(tokenizers.source.size, tokenizers.target.size, tokenizers.joint, per_word)
     return MODELS[recipe.model_name].build(recipe.model, vocabulary)
 
 

@@ -68,7 +68,7 @@ PRESETS = [(name, preset) for name, design in MODELS.items() for preset in (None
 @pytest.mark.parametrize("data", [{"name": "world"}, PARALLEL])
 def test_a_recipe_reads_back_the_same(name, preset, data):
     model = {"name": name} if preset is None else {"name": name, "preset": preset}
-    task = MODELS[name].task
+    task = MODELS[name].tasks[0]
     recipe = parse_recipe(table(task=task, model=model, data=data if task == "translation" else as_text(data)))
     assert recipe.model == (MODELS[name].config() if preset is None else MODELS[name].presets[preset])
     assert reread(recipe) == recipe
@@ -125,7 +125,7 @@ def test_recipes_that_ship_are_whole(path):
 def test_a_demo_is_of_the_model_it_is_named_after():
     names = [path.stem.removeprefix("demo-") for path in SHIPPED if path.stem.startswith("demo-")]
     assert "rnnsearch" in names
-    assert [demo_recipe(MODELS[name].task, name).model_name for name in names] == names
+    assert [demo_recipe(MODELS[name].tasks[0], name).model_name for name in names] == names
 
 
 def test_a_demo_of_a_model_that_is_not_there():

@@ -82,7 +82,7 @@ def table() -> dict[str, Case]:
 
 
 CASES = table()
-TRANSLATING = [name for name, (model, _, _) in CASES.items() if MODELS[model].task == "translation"]
+TRANSLATING = [name for name, (model, _, _) in CASES.items() if "translation" in MODELS[model].tasks]
 ATTENDING = [name for name in TRANSLATING if not name.startswith("seq2seq")]
 ELSEWHERE = [name for number, name in enumerate(CASES) if number % 3 == 0]  # running on meta is slow
 every = pytest.mark.parametrize("name", CASES)

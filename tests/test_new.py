@@ -14,8 +14,8 @@ from regard.new import MEDIUM, Survey, choose_language, choose_size, choose_toke
 from regard.recipe import Recipe, read_recipe
 from regard.train.session import Session
 
-TRANSLATORS = [name for name, design in MODELS.items() if design.task == "translation"]
-LANGUAGE_MODELS = [name for name, design in MODELS.items() if design.task == "language"]
+TRANSLATORS = [name for name, design in MODELS.items() if "translation" in design.tasks]
+LANGUAGE_MODELS = [name for name, design in MODELS.items() if "language" in design.tasks]
 LINES = [f"number {n} and {n % 7}" for n in range(499)]
 
 

@@ -35,7 +35,13 @@ def models(as_json: Json = False) -> None:
     from regard.models import MODELS, abilities
 
     rows = [
-        {"name": d.name, "year": str(d.year), "task": d.task, "can": ", ".join(abilities(d)), "paper": d.paper}
+        {
+            "name": d.name,
+            "year": str(d.year),
+            "task": ", ".join(d.tasks),
+            "can": ", ".join(abilities(d)),
+            "paper": d.paper,
+        }
         for d in MODELS.values()
     ]
     if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from regard.cli.naming import score_names
 from regard.cli.shell import Device, Json, Threads, app, err, print_plain, written_to
 from regard.cli.using import spoken_weights
 
@@ -46,7 +47,8 @@ def score(
     device: Device = "cpu",
 ) -> None:
     """How good a run is. Of translations, BLEU and chrF with sacreBLEU's signatures: give --source and --target. Of a
-    text, perplexity: give the text, after one run or several, which are then mixed by weights fitted on validation.
+    text, perplexity: give the text, after one run or several, which are then mixed by weights fitted on validation. Of
+    labels, accuracy, F1 and who was taken for whom; of tags, entity F1: give a file of the training data's form.
     """
     from regard import machine
     from regard.interface import UserError
@@ -171,6 +173,10 @@ def score_text(folders: list[Path], file: Path, *, each: bool, stride: int, as_j
     if stride < 0:
         raise UserError(f"--stride {stride} is not possible: it must be at least 0.")
     runs = [load(folder, device=device) for folder in folders]
+    if runs[0].recipe.task in ("classification", "tagging"):
+        if len(runs) > 1 or each:
+            raise UserError("Names are scored one run at a time, without --each: give one RUN and a FILE.")
+        return score_names(runs[0], file, as_json=as_json)
     with err.status("Reading …"):
         weights = fit_weights(runs, stride=stride) if len(runs) > 1 else (1.0,)
         if each:  # a line at a time, also under a model of whole files

@@ -14,13 +14,19 @@ from regard.cli.shell import Json, RecipeFile, Settings, app, err, out, print_pl
 
 @app.command()
 def new(
-    task: Annotated[Literal["translation", "language"], typer.Argument(help="What the recipe is for.")],
-    text: Annotated[str | None, typer.Argument(help="For language: the training text.")] = None,
+    task: Annotated[
+        Literal["translation", "language", "classification", "tagging"], typer.Argument(help="What the recipe is for.")
+    ],
+    text: Annotated[
+        str | None, typer.Argument(help="The training text; of labelled sentences a table, of tagged words columns.")
+    ] = None,
     source: Annotated[
-        str | None, typer.Option(help="For translation: training text, source language; with --file, its field.")
+        str | None,
+        typer.Option(help="For translation: training text, source language; with --file or labels, the text's field."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="For translation: training text, target language; with --file, its field.")
+        str | None,
+        typer.Option(help="For translation: training text, target language; with --file or labels, its field."),
     ] = None,
     valid: Annotated[
         tuple[str, str] | None,
@@ -30,7 +36,7 @@ def new(
         str | None, typer.Option(help="One .jsonl or .tsv file instead of two; fields are keys, columns or numbers.")
     ] = None,
     valid_file: Annotated[
-        str | None, typer.Option(help="A validation file beside --file, or beside the text of a language model.")
+        str | None, typer.Option(help="A validation file beside --file, or beside the training text.")
     ] = None,
     kind: Annotated[
         Literal["words", "characters", "bpe"] | None,
@@ -42,7 +48,9 @@ def new(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Which model; `regard models` lists them. By default transformer, or rnn_lm for language."),
+        typer.Option(
+            help="Which model; `regard models` lists them. By default transformer; rnn_lm for language; else birnn."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--out", help="The recipe to write; by default the task's name and .toml.")
@@ -51,7 +59,7 @@ def new(
     """Write a complete recipe for your own files, with values chosen from their size and this machine."""
     from regard.checkpoint import write_atomically
     from regard.interface import UserError
-    from regard.new import data_of, new_language
+    from regard.new import data_of, new_language, new_names
     from regard.new import new as new_recipe
 
     output = output or Path(f"{task}.toml")
@@ -64,6 +72,13 @@ def new(
                 raise UserError("For language give one text, as in: regard new language corpus.txt -o lm.toml.")
             recipe, reasons = new_language(
                 text, valid=valid_file, folder=folder, model=model or "rnn_lm", kind=kind, unit=unit
+            )
+        elif task in ("classification", "tagging"):
+            if text is None or valid or file or kind or unit or bool(source) != bool(target):
+                raise UserError(f"For {task} give one file, as in: regard new {task} train.tsv -o names.toml.")
+            fields = (source, target) if source and target else None
+            recipe, reasons = new_names(
+                task, text, valid=valid_file, folder=folder, model=model or "birnn", fields=fields
             )
         else:
             if source is None or target is None or text or kind or unit:

@@ -47,22 +47,29 @@ def train(
 
 @app.command()
 def demo(
-    task: Annotated[Literal["translation", "language"], typer.Argument(help="What to show.")] = "translation",
+    task: Annotated[
+        Literal["translation", "language", "classification", "tagging"], typer.Argument(help="What to show.")
+    ] = "translation",
     model: Annotated[
         str | None,
-        typer.Option(help="rnnsearch (the default), seq2seq or transformer; for language rnn_lm (the default) or gpt."),
+        typer.Option(
+            help="rnnsearch (the default), seq2seq or transformer; for language rnn_lm (the default) or gpt; for names "
+            "birnn (the default), attentive_birnn, encoder or cnn."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--out", help="The run folder.")] = None,
     threads: Threads = 0,
 ) -> None:
-    """Train on the built-in corpus and measure on sentences never seen: a translator, and what it looks at; or a
-    language model of characters, and what it writes."""
+    """Train on the built-in corpus and measure on sentences never seen: a translator, and what it looks at; a language
+    model of characters, and what it writes; praise and blame told apart; parts of speech."""
     from regard.demo import DEFAULTS, demo_recipe
 
     chosen = model or DEFAULTS[task]
     recipe = demo_recipe(task, chosen)
     folder = output or Path("runs") / ("demo" if chosen == DEFAULTS["translation"] else f"demo-{chosen}")
-    if task == "language":
+    if task in ("classification", "tagging"):
+        demo_names(recipe, output or Path("runs") / f"demo-{task}", threads)
+    elif task == "language":
         demo_language(recipe, folder, threads)
     else:
         demo_translation(recipe, folder, threads)
@@ -88,6 +95,28 @@ def demo_language(recipe: Recipe, folder: Path, threads: int) -> None:
     out.print(f'  regard predict {folder} --prompt "The small cat" --temperature 0.5')
     out.print(f"  regard score {folder} --each sentences.txt")
     out.print("  regard new language your.txt -o lm.toml")
+
+
+def demo_names(recipe: Recipe, folder: Path, threads: int) -> None:
+    from regard import load
+    from regard.demo import measure_names
+
+    tagging = recipe.task == "tagging"
+    what = "the part of speech of each word" if tagging else "praise, blame or neither"
+    out.print(f"Built-in corpus: English sentences from a small grammar, and {what}.")
+    with opened(recipe, folder, threads=threads, device="cpu") as session:
+        if not follow(session):
+            return
+    found, each = measure_names(load(folder))
+    unit = "words" if tagging else "sentences"
+    out.print(f"\n{len(each):,} unseen sentences: {100 * found.accuracy:.2f} % of {found.count:,} {unit} are right")
+    for text, gold, said in each[:5]:
+        out.print(f"  {text}\n    {said}" + ("" if said == gold else f"   (it is {gold})"), markup=False)
+    out.print("\nNext:")
+    out.print(f"  regard predict {folder} < sentences.txt")
+    if not tagging:
+        out.print(f'  regard look {folder} "{each[0][0]}"')
+    out.print(f"  regard new {recipe.task} your.{'conll' if tagging else 'tsv'} -o my.toml")
 
 
 def demo_translation(recipe: Recipe, folder: Path, threads: int) -> None:
@@ -257,6 +286,8 @@ def show_validation(progress: Progress) -> None:
     import math
 
     metrics = f"valid perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"
+    if "accuracy" in progress.valid:
+        metrics = f"valid accuracy {100 * progress.valid['accuracy']:.2f}   F1 {100 * progress.valid['f1']:.2f}"
     if "bleu" in progress.valid:
         metrics += f"   BLEU {progress.valid['bleu']:.2f}"
     best = "   best so far" if progress.improved else ""

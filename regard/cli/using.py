@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from regard.cli.naming import predict_names
 from regard.cli.shell import Device, Json, Threads, app, err, write_now, written_to
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def predict(
     replace_unknown: Annotated[
         bool, typer.Option("--replace-unknown", help="Write the source word that an <unk> looks at, in its place.")
     ] = False,
+    conll: Annotated[
+        bool, typer.Option("--conll", help="Of tags: a word and its tag a line, a blank line after each sentence.")
+    ] = False,
     errors: Annotated[
         Literal["strict", "replace"], typer.Option(help="What to do with bytes that are not UTF-8.")
     ] = "strict",
@@ -57,7 +61,7 @@ def predict(
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Translate, or go on writing: one line in, one line out; several runs write together.
+    """Translate, go on writing, or name: one line in, one line out; several runs write together.
 
     Giving a --temperature, --top-k or --top-p means drawing. A line ends at "\\n" and nowhere else. What an output
     holds of line ends, "\\r" and U+2028 among them, is written as JSON escapes it: so every program counts the same
@@ -71,6 +75,13 @@ def predict(
     machine.use_threads(threads)
     folders, file = runs_and_file(paths)
     loaded = loaded_together(folders, device)
+    if loaded.recipe.task in ("classification", "tagging"):
+        if prompt is not None or len(folders) > 1:
+            raise UserError(f"{loaded.recipe.model_name} names lines: give one run and a FILE, or standard input.")
+        lines = read_lines(file or sys.stdin.buffer, errors=errors)
+        return predict_names(loaded, lines, output, conll=conll, as_json=as_json)
+    if conll:
+        raise UserError(f"--conll is for tags: {loaded.recipe.model_name} gives none.")
     language = loaded.recipe.task == "language"
     if sample is None:
         sample = beam == 1 and (language or (temperature, top_k, top_p) != (1.0, 0, 1.0))

@@ -177,6 +177,45 @@ class Pairs:
         )
 
 
+SPELT = 16  # bytes of a word, at most; of a longer one the first and the last
+
+
+def spelt(word: str) -> list[int]:
+    """1 + each byte of a word, then 0."""
+    letters = word.encode("utf-8", "surrogatepass")
+    if len(letters) > SPELT:
+        letters = letters[: SPELT // 2] + letters[-(SPELT // 2) :]
+    return [1 + byte for byte in letters] + [0] * (SPELT - len(letters))
+
+
+class Named:
+    """Texts and their labels, one a text or one a word; with each word spelt out, where that is given."""
+
+    def __init__(self, source: Encoded, target: Encoded, spelling: Encoded | None = None, *, per_word: bool) -> None:
+        self.source, self.target, self.spelling = source, target, spelling
+        self.per_word = per_word
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def lengths(self) -> tuple[Integers, Integers]:
+        return self.source.lengths, self.source.lengths
+
+    def collate(self, indices: Sequence[int] | Integers) -> Batch:
+        source = pad([self.source[i] for i in indices])  # (batch, source)
+        target = np.full((len(source), source.shape[1] if self.per_word else 1), PAD, np.int64)
+        for row, i in zip(target, indices, strict=True):
+            row[: len(self.target[i])] = self.target[i]
+        letters = None
+        if self.spelling is not None:
+            letters = torch.zeros(*source.shape, SPELT, dtype=torch.long)
+            for row, i in zip(letters, indices, strict=True):
+                spelt_out = torch.from_numpy(self.spelling[i].astype(np.int64)).view(-1, SPELT)
+                row[: len(spelt_out)] = spelt_out
+        return Batch(source, torch.from_numpy(target), spelling=letters)
+
+
 def pad(sequences: Sequence[Sequence[int] | Integers], *, multiple: int = MULTIPLE, begin: bool = False) -> Tensor:
     """Each sequence with <eos>, padded to a multiple; with `begin`, one more column in front holds <bos>.
 

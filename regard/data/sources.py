@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from regard.config import ABOVE_0, between, keep_within
 from regard.data import world
-from regard.data.text import Report, content_hash, read_fields, read_lines, read_pairs
+from regard.data.text import Report, content_hash, read_columns, read_fields, read_lines, read_pairs
 from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
@@ -75,6 +75,12 @@ class World:
     def texts(self, split: Split, folder: Path) -> Iterator[str]:
         """The source language alone."""
         return (source for _, source, _ in self.lines(split, folder))
+
+    def named(self, split: Split, *, per_word: bool) -> Iterator[tuple[str, str]]:
+        """Sentences with their sentiment, or with the part of speech of each word."""
+        count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
+        for pair in islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), count):
+            yield " ".join(pair.source), " ".join(pair.tags) if per_word else pair.sentiment
 
     def files(self, folder: Path) -> dict[str, Path]:
         return {}
@@ -183,6 +189,37 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Conll:
+    """One file of words and their tags, a word a line, a blank line between sentences; plain or gzip."""
+
+    train: str  # training file
+    word: int = 1  # the words' column, from 1; from the end if negative
+    tag: int = -1  # the tags' column
+    valid: str = ""  # validation file; "": hold out some of the training sentences
+    hold_out: float = 0.0  # share of the sentences that validate instead, where no validation file is named
+
+    def __post_init__(self) -> None:
+        if not self.word or not self.tag:
+            raise ValueError("word and tag must each be a column, counted from 1, or from the end if negative.")
+        _check_hold_out(self.valid, self.hold_out)
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        own_file = split == "valid" and self.valid
+        path = find(self.valid if own_file else self.train, folder)
+        every = (
+            (number, " ".join(word for word, _ in sentence), " ".join(tag for _, tag in sentence))
+            for number, sentence in enumerate(read_columns(path, word=self.word, tag=self.tag), start=1)
+        )
+        return every if own_file else _side(every, split, self.hold_out)
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return _files(self, ("train", "valid"), folder)
+
+    def fingerprint(self, folder: Path) -> str:
+        return _hashes(self.files(folder))
+
+
+@dataclass(frozen=True)
 class Arpa:
     """An n-gram model that another program counted; the text itself is not here."""
 
@@ -281,11 +318,12 @@ def _hashes(files: dict[str, Path]) -> str:
     return " ".join(content_hash(file) for file in files.values())
 
 
-SOURCES: dict[str, type[World | Parallel | Table | Text | Arpa]] = {
+SOURCES: dict[str, type[World | Parallel | Table | Text | Conll | Arpa]] = {
     "world": World,
     "parallel": Parallel,
     "table": Table,
     "text": Text,
+    "conll": Conll,
     "arpa": Arpa,
 }
 

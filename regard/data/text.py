@@ -6,6 +6,7 @@ inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream 
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import json
@@ -119,8 +120,8 @@ def read_fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of each line of a table, with the line's number.
 
-    JSONL if its name says so, and then a field is a key; else columns between tabs, and a field is a column's number
-    from 1, or its name in the first line.
+    JSONL if its name says so, and then a field is a key; else columns between tabs, or between commas if its name says
+    CSV, and a field is a column's number from 1, or its name in the first line.
     """
     lines = enumerate(read_lines(path, report=report), start=1)
     if any(suffix in JSON_SUFFIXES for suffix in Path(path).suffixes):
@@ -136,22 +137,60 @@ def read_fields(
                 continue
             yield number, [encodable(value) for value in values]
         return
+    rows = read_rows(path, report)
     if all(field.isdecimal() and int(field) for field in fields):
         columns = [int(field) - 1 for field in fields]
     else:
-        header = next(lines, (0, ""))[1].split("\t")
+        header = next(rows, (0, [""]))[1]
         for field in fields:
             if field not in header:
                 shown = ", ".join(header)[:200]
                 raise UserError(f"{path} has no column {field!r}: its first line names {shown}; or give a number.")
         columns = [header.index(field) for field in fields]
-    for number, line in lines:
-        cells = line.split("\t")
+    for number, cells in rows:
         if max(columns) >= len(cells):
-            wrong = f"{len(cells)} columns between tabs, but column {max(columns) + 1} is asked for"
+            wrong = f"{len(cells)} columns, but column {max(columns) + 1} is asked for"
             _tell(report, str(path), number, wrong, "mend or delete it")
             continue
         yield number, [cells[column] for column in columns]
+
+
+def read_rows(path: Path | str, report: Report | None = None) -> Iterator[tuple[int, list[str]]]:
+    """The columns of each line of a table, with its number."""
+    if ".csv" in Path(path).suffixes:
+        return _between_commas(path, report)
+    return ((number, line.split("\t")) for number, line in enumerate(read_lines(path, report=report), start=1))
+
+
+def _between_commas(path: Path | str, report: Report | None) -> Iterator[tuple[int, list[str]]]:
+    """A quoted field may go on over several lines: they become spaces."""
+    reader = csv.reader((line + "\n" for line in read_lines(path, report=report)), strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, [" ".join(cell.splitlines()) for cell in row]
+    except csv.Error as problem:
+        raise UserError(f"{path}, line {reader.line_num}: it is not CSV ({problem}); mend it.") from None
+
+
+def read_columns(path: Path | str, *, word: int, tag: int) -> Iterator[list[tuple[str, str]]]:
+    """The sentences of a CoNLL file, which a blank line ends: (word, tag) from these columns, counted from 1, or from
+    the end if negative. Columns stand between tabs, or where there are none between spaces."""
+    sentence: list[tuple[str, str]] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            if sentence:
+                yield sentence
+            sentence = []
+            continue
+        cells = line.split("\t") if "\t" in line else line.split()
+        try:
+            found = [cells[column - (column > 0)].strip() for column in (word, tag)]
+        except IndexError:
+            wanted = max(word, tag, key=abs)
+            raise UserError(f"{path}, line {number}: {len(cells)} columns, but column {wanted} is asked for.") from None
+        sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
+    if sentence:
+        yield sentence
 
 
 def content_hash(path: Path | str) -> str:

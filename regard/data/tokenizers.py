@@ -43,6 +43,15 @@ class Tokenizers(NamedTuple):
             Tokenizer.train(kind, (target for _, target in examples()), size=most, at_least=at_least),
         )
 
+    @classmethod
+    def for_names(
+        cls, examples: Callable[[], Iterable[tuple[str, ...]]], *, kind: Kind, size: int, at_least: int, per_word: bool
+    ) -> Tokenizers:
+        """Of texts, and of what they or their words are called."""
+        names = Tokenizer.train("given" if per_word else "label", (name for _, name, *_ in examples()), size=None)
+        texts = (text for text, *_ in examples())
+        return cls(Tokenizer.train(kind, texts, size=size or None, at_least=at_least), names)
+
     def to_json(self) -> str:
         saved = {"joint": self.joint, "source": self.source.to_json()}
         if not self.joint:

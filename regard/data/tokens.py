@@ -12,6 +12,7 @@ words        One space between two words is silent. Any other white space is wri
              They|are|watching|. and "watching." is watching||. and a word is one type wherever it stands.
              Spacing that the training text never had is left out: it cannot mean anything to the model.
 characters   One token a character.
+given        Words as they are given, between single spaces: one token each, whatever is in it.
 bpe          Bytes, merged inside words only (Sennrich 2016, §3.2, over the bytes of UTF-8). A text is read
              with a space put before it, so that a word is one type at the start of a line and within it.
 """
@@ -37,7 +38,7 @@ from tokenizers.trainers import BpeTrainer
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
-Kind = Literal["words", "characters", "bpe"]
+Kind = Literal["words", "characters", "bpe", "given"]
 Span = tuple[str, tuple[int, int]]  # a stretch of text and where it starts and ends
 
 OFFSET = len(SPECIALS)
@@ -121,6 +122,10 @@ def _cut_characters(text: str) -> list[Span]:
     return [(character, (i, i + 1)) for i, character in enumerate(text)]
 
 
+def _cut_given(text: str) -> list[Span]:
+    return [(found[0], found.span()) for found in re.finditer("[^ ]+", text)]
+
+
 @dataclass(frozen=True)
 class Rules:
     """What tells words and characters apart."""
@@ -133,6 +138,10 @@ class Rules:
 RULES: dict[str, Rules] = {
     "words": Rules(_cut_words, _join_words, lambda token: not _is_word(token)),
     "characters": Rules(_cut_characters, list, lambda token: False),
+    "given": Rules(
+        _cut_given, lambda tokens: [" " * (place > 0) + t for place, t in enumerate(tokens)], lambda t: False
+    ),
+    "label": Rules(lambda text: [(text, (0, len(text)))] if text else [], list, lambda token: False),
 }
 
 
@@ -281,13 +290,15 @@ def _word_of(text: str, starts: Iterable[int]) -> list[int]:
 class Tokenizer:
     """Text to ids and back; ids never include <bos> and <eos>, which belong to batches."""
 
-    def __init__(self, kind: Kind, scheme: Scheme) -> None:
+    def __init__(self, kind: Kind | Literal["label"], scheme: Scheme) -> None:
         self.kind = kind
         self.scheme = scheme
         self.size = OFFSET + len(scheme.vocabulary)
 
     @classmethod
-    def train(cls, kind: Kind, lines: Iterable[str], *, size: int | None, at_least: int = 1) -> Tokenizer:
+    def train(
+        cls, kind: Kind | Literal["label"], lines: Iterable[str], *, size: int | None, at_least: int = 1
+    ) -> Tokenizer:
         """Learn at most `size` ids, the four specials included, from what occurs `at_least` times."""
         if kind == "bpe":
             return cls(kind, BytePairs.train(lines, size, at_least))

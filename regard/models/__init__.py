@@ -2,14 +2,38 @@
 
 import torch
 
-from regard.interface import Fits, Generates, Learns, Scores
-from regard.models import gpt, neural_lm, ngram, rnn_lm, rnnsearch, seq2seq, transformer
+from regard.interface import Classifies, Fits, Generates, Learns, Scores
+from regard.models import (
+    attentive_birnn,
+    birnn,
+    cnn,
+    encoder,
+    gpt,
+    neural_lm,
+    ngram,
+    rnn_lm,
+    rnnsearch,
+    seq2seq,
+    transformer,
+)
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 
 MODELS: dict[str, Design] = {
     module.DESIGN.name: module.DESIGN
-    for module in (ngram, neural_lm, rnn_lm, seq2seq, rnnsearch, transformer, gpt)  # as they came into the world
+    for module in (  # as they came into the world
+        ngram,
+        birnn,
+        neural_lm,
+        rnn_lm,
+        cnn,
+        seq2seq,
+        rnnsearch,
+        attentive_birnn,
+        transformer,
+        gpt,
+        encoder,
+    )  # fmt: skip
 }
 
 
@@ -22,5 +46,7 @@ def abilities(design: Design) -> list[str]:
         "generate": isinstance(model, Generates),
         "score": isinstance(model, Scores),
         "attend": isinstance(model, EncoderDecoder) and bool(model.decoder.looks_back()),
+        "classify": "classification" in design.tasks and isinstance(model, Classifies),
+        "tag": "tagging" in design.tasks,
     }
     return [ability for ability, holds in can.items() if holds]

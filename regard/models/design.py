@@ -15,6 +15,7 @@ class Vocabulary(NamedTuple):
     source: int
     target: int
     joint: bool = False
+    per_word: bool = False  # a target for each token of the source, not a text of its own
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Design:
     name: str
     paper: str
     year: int
-    task: str
+    tasks: tuple[str, ...]
     config: type[Any]  # a frozen dataclass whose defaults are the model's preset
     build: Callable[[Any, Vocabulary], nn.Module]
     sizes: tuple[Any, ...]  # settings for little, medium, much and very much text

@@ -327,7 +327,7 @@ DESIGN = Design(
     name="ngram",
     paper="Kneser, Ney: Improved backing-off for m-gram language modeling",
     year=1995,
-    task="language",
+    tasks=("language",),
     config=Config,
     build=build,
     sizes=(Config(order=3), Config(order=4), Config(order=5), Config(order=5)),

@@ -74,7 +74,7 @@ DESIGN = Design(
     name="rnn_lm",
     paper="Mikolov et al.: Recurrent neural network based language model",
     year=2010,
-    task="language",
+    tasks=("language",),
     config=Config,
     build=build,
     sizes=tuple(Config(embedding=width, hidden=width) for width in (128, 256, 512, 768)),

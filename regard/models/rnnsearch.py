@@ -212,7 +212,7 @@ DESIGN = Design(
     name="rnnsearch",
     paper="Bahdanau, Cho, Bengio: Neural machine translation by jointly learning to align and translate",
     year=2015,
-    task="translation",
+    tasks=("translation",),
     config=Config,
     build=build,
     sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),

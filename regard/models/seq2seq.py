@@ -140,7 +140,7 @@ DESIGN = Design(
     name="seq2seq",
     paper="Sutskever, Vinyals, Le: Sequence to sequence learning with neural networks",
     year=2014,
-    task="translation",
+    tasks=("translation",),
     config=Config,
     build=build,
     sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),

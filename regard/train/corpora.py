@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 
-from regard import score
-from regard.data.batches import Encoded, Lines, Pairs, Shuffled, validation_plan
-from regard.data.sources import PlainText, Split, pairs
+from regard import naming, score
+from regard.data.batches import Encoded, Lines, Named, Pairs, Shuffled, spelt, validation_plan
+from regard.data.sources import PlainText, Split, World, pairs
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, Learns, Sample, Scores, UserError, Windowed
+from regard.models.encoder_head import LABELS, Classifier
+from regard.naming import names_of
 from regard.perplexity import carried_log_probs, token_log_probs
 from regard.predict import Decoding
 from regard.recipe import PlainTokens, Recipe, Tokens
@@ -44,6 +46,10 @@ class Corpus(ABC):
 
     @abstractmethod
     def tokenizers(self) -> Tokenizers: ...
+
+    def encoders(self, tokenizers: Tokenizers) -> tuple[Callable[..., list[list[int]]], ...]:
+        """From the texts of each side to what is kept of them."""
+        return tuple(tokenizer.encode_all for tokenizer in tokenizers)
 
     @abstractmethod
     def batches(self, encoded: tuple[Encoded, ...], model: object) -> Any: ...
@@ -157,4 +163,77 @@ class Language(Corpus):
         return float(sum(values.sum() for values in scored)), sum(map(len, scored))
 
 
-CORPORA: dict[str, type[Corpus]] = {"translation": Translation, "language": Language}
+class Naming(Corpus):
+    """Sentences, and what each of them or of their words is called."""
+
+    noun = "sentences"
+    per_word: ClassVar[bool]
+
+    def texts(self, split: Split) -> Iterator[tuple[str, ...]]:
+        data = self.recipe.data
+        if isinstance(data, World):
+            return data.named(split, per_word=self.per_word)
+        return pairs(data, split, self.recipe.folder)
+
+    def tokenizers(self) -> Tokenizers:
+        how = self.recipe.tokens
+        return Tokenizers.for_names(
+            lambda: self.texts("train"), kind=how.kind, size=how.size, at_least=how.at_least, per_word=self.per_word
+        )
+
+    def batches(self, encoded: tuple[Encoded, ...], model: object) -> Shuffled:
+        examples = Named(*encoded, per_word=self.per_word)
+        return Shuffled(examples, tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)
+
+    def validate(self, run: Run, encoded: tuple[Encoded, ...]) -> tuple[Metrics, tuple[Sample, ...]]:
+        """Loss, accuracy and F1 over the validation sentences, and a few of them with what they are called."""
+        examples = Named(*encoded, per_word=self.per_word)
+        nll, tokens, found = 0.0, 0, [""] * len(examples)
+        for indices in validation_plan(*examples.lengths, tokens=4096):
+            batch = examples.collate(indices).to(run.device)
+            loss = cast(Learns, run.model).loss(batch)
+            nll, tokens = nll + float(loss.nll), tokens + loss.tokens
+            for index, name in zip(indices, names_of(run, batch), strict=True):
+                found[index] = name.text
+        names = run.tokenizers.target
+        gold = [names.decode(examples.target[i].tolist()) for i in range(len(examples))]
+        scored = naming.score(gold, found, per_word=self.per_word)
+        metrics = {"loss": nll / tokens, "tokens": float(tokens), "accuracy": scored.accuracy, "f1": scored.f1}
+        some = islice(self.texts("valid"), SHOWN_SAMPLES)
+        samples = (Sample(text, name, guess) for (text, name, *_), guess in zip(some, found, strict=False))
+        return metrics, tuple(samples)
+
+
+class Classification(Naming):
+    sides = ("source", "target")
+    per_word = False
+
+    def batches(self, encoded: tuple[Encoded, ...], model: object) -> Shuffled:
+        if self.recipe.train.balance and isinstance(model, Classifier):
+            model.head.weigh(np.bincount(encoded[1].tokens - LABELS, minlength=len(model.head.weights)))
+        return super().batches(encoded, model)
+
+
+class Tagging(Naming):
+    sides = ("source", "target", "spelling")
+    per_word = True
+
+    def texts(self, split: Split) -> Iterator[tuple[str, ...]]:
+        for text, tags in super().texts(split):
+            if text.count(" ") == tags.count(" "):
+                yield text, tags, text
+
+    def encoders(self, tokenizers: Tokenizers) -> tuple[Callable[..., list[list[int]]], ...]:
+        return (*super().encoders(tokenizers), spellings)
+
+
+def spellings(texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
+    return [[letter for word in text.split(" ") if word for letter in spelt(word)] for text in texts]
+
+
+CORPORA: dict[str, type[Corpus]] = {
+    "translation": Translation,
+    "language": Language,
+    "classification": Classification,
+    "tagging": Tagging,
+}

@@ -29,7 +29,7 @@ from regard.checkpoint import (
     writing,
 )
 from regard.data.batches import Encoded
-from regard.data.sources import Split
+from regard.data.sources import Split, find
 from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
 from regard.interface import Fits, Progress, Sample, UserError
@@ -41,6 +41,7 @@ from regard.train.corpora import CORPORA
 from regard.train.loop import fit_steps, train_steps
 from regard.train.training import Precision, Training
 from regard.train.weights import load_weights, weights
+from regard.vectors import begin_with
 
 MAY_GROW = {"train.steps", "train.epochs", "train.minutes"}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
@@ -86,6 +87,8 @@ class Session:
             saved = read_tensors(self.folder.last)
             self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
         else:
+            if vectors := recipe.train.vectors:
+                begin_with(model, self.tokenizers.source, find(vectors, recipe.folder))
             if self.teacher:
                 load_weights(model, read_tensors(self.teacher.best)[0], origin=self.teacher.best)
             write_atomically(self.folder.environment, json.dumps({**facts, "precision": precision}, indent=2) + "\n")
@@ -168,11 +171,11 @@ class Session:
         for chunk in chunks(self.corpus.texts(split)):
             sides = zip(*chunk, strict=True)
             every = (
-                tokenizer.encode_all(list(side), continued=whole)
-                for tokenizer, side in zip(self.tokenizers, sides, strict=False)
+                encode(list(side), continued=whole)
+                for encode, side in zip(self.corpus.encoders(self.tokenizers), sides, strict=False)
             )
             for example in zip(*every, strict=True):
-                if not whole and not all(0 < len(ids) <= longest for ids in example):
+                if not whole and not all(0 < len(ids) <= longest for ids in example[:2]):
                     left_out += 1
                     continue
                 for add, ids in zip(adds, example, strict=True):

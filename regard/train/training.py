@@ -34,10 +34,12 @@ class TrainConfig:
     clip: float = 1.0  # the longest gradient; 0: no limit
     precision: Precision = "auto"  # auto: bfloat16 where it is much faster here
     validate_every: int = 500  # steps between validations
-    metric: Literal["loss", "bleu"] = "loss"  # what makes a checkpoint the best one
+    metric: Literal["loss", "bleu", "accuracy", "f1"] = "loss"  # what makes a checkpoint the best one
     patience: int = 0  # stop after so many validations without a better one; 0: never
     average: int = 1  # validate and keep the mean of the weights at this many validations
     smooth: float = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
+    balance: bool = False  # of labels: rare ones weigh as much as frequent ones
+    vectors: str = ""  # a text file of word vectors to begin with, as word2vec and GloVe write them; "": begin anew
     from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
 
     def __post_init__(self) -> None:
@@ -189,7 +191,7 @@ class Training:
 
     def better(self, metrics: dict[str, float]) -> bool:
         value = metrics[self.config.metric]
-        sign = 1 if self.config.metric == "bleu" else -1
+        sign = -1 if self.config.metric == "loss" else 1
         return self.best is None or sign * value > sign * self.best
 
 

@@ -1,0 +1,65 @@
+"""Pooling: one vector of a whole sentence, from the states of its tokens.
+
+last        [→h_T ; ←h₁], what each direction had when it had read everything
+mean, max   over the real tokens, each feature by itself
+first       the state of the token that stands before the sentence (<cls>: Devlin 2019)
+attention   Σᵢ αᵢ hᵢ, α = softmax(score(q, hᵢ)), q learnt: which words decide       Yang 2016, section 2.2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.layers.attention import Attention, ScoreName, score
+from regard.layers.encoders import Encoded
+
+PoolName = Literal["last", "mean", "max", "first", "attention"]
+
+
+class Last(nn.Module):
+    def forward(self, encoded: Encoded) -> Tensor:
+        return encoded.final[-1][0]  # (batch, dim)
+
+
+class Mean(nn.Module):
+    def forward(self, encoded: Encoded) -> Tensor:
+        real = encoded.mask[..., None].to(encoded.states.dtype)  # (batch, source, 1)
+        return (encoded.states * real).sum(1) / real.sum(1)
+
+
+class Max(nn.Module):
+    def forward(self, encoded: Encoded) -> Tensor:
+        return encoded.states.masked_fill(~encoded.mask[..., None], -torch.inf).amax(1)
+
+
+class First(nn.Module):
+    def forward(self, encoded: Encoded) -> Tensor:
+        return encoded.states[:, 0]
+
+
+class Attentive(nn.Module):
+    """One learnt query looks at every token."""
+
+    def __init__(self, *, dim: int, name: ScoreName = "additive") -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
+        self.attention = Attention(score=score(name, query_dim=dim, key_dim=dim, hidden=dim))
+
+    def forward(self, encoded: Encoded) -> Tensor:
+        memory = self.attention.memory(encoded.states, encoded.states, encoded.mask)
+        query = self.query.to(encoded.states.dtype).expand(len(encoded.states), 1, -1)  # (batch, 1, dim)
+        pooled: Tensor = self.attention(query, memory)
+        return pooled[:, 0]  # (batch, dim)
+
+
+POOLS: dict[str, Callable[[int], nn.Module]] = {  # of dim
+    "last": lambda dim: Last(),
+    "mean": lambda dim: Mean(),
+    "max": lambda dim: Max(),
+    "first": lambda dim: First(),
+    "attention": lambda dim: Attentive(dim=dim),
+}

@@ -1,0 +1,70 @@
+"""cnn: windows of a few words, and of each feature the strongest place.
+
+cᵢ = relu(W x_{i : i + w − 1} + b) for windows of w words;   P(label) = softmax(V max_i cᵢ + b)      Kim 2014
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.layers.convolution import Convolutions, Windows
+from regard.layers.pooling import POOLS
+from regard.models.design import Design, Vocabulary
+from regard.models.encoder_head import Classifier, Tagger, assembled
+
+
+@dataclass(frozen=True)
+class Config:
+    embedding: int = 300  # width of a word's vector
+    filters: int = 100  # features of each width of window
+    widths: tuple[int, ...] = (3, 4, 5)  # words in a window
+    layers: int = 1  # windows of windows
+    pool: Literal["max", "mean"] = "max"  # of labels: how a sentence's states become one vector
+    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
+    letters: int = 0  # width of what the letters of a word make beside its vector; 0: they are not read
+    word_dropout: float = 0.0  # share of the words that are hidden in training
+    dropout: float = 0.5  # on embeddings, between layers and before the output
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "embedding", "filters")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, NOT_NEGATIVE, "letters")
+        keep_within(self, SHARE, "word_dropout", "dropout")
+        if not self.widths or not all(1 <= width <= 100 for width in self.widths):
+            raise ValueError(f"widths = {self.widths} must be one or more, each from 1 to 100.")
+
+
+def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
+    def body(dim: int) -> Convolutions:
+        wide = config.filters * len(config.widths)
+        inputs = [dim] + [wide] * (config.layers - 1)
+        return Convolutions(
+            [Windows(input_dim=width, filters=config.filters, widths=config.widths) for width in inputs],
+            dropout=config.dropout,
+        )
+
+    return assembled(
+        vocabulary=vocabulary,
+        embedding=config.embedding,
+        body=body,
+        pool=POOLS[config.pool],
+        chain=config.head == "crf",
+        letters=config.letters,
+        dropout=config.dropout,
+        word_dropout=config.word_dropout,
+    )
+
+
+DESIGN = Design(
+    name="cnn",
+    paper="Kim: Convolutional neural networks for sentence classification",
+    year=2014,
+    tasks=("classification", "tagging"),
+    config=Config,
+    build=build,
+    sizes=tuple(
+        Config(embedding=width, filters=filters) for width, filters in ((64, 64), (128, 100), (300, 100), (300, 200))
+    ),
+)

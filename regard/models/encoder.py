@@ -1,0 +1,93 @@
+"""encoder: every word looks at every word, layer upon layer, and the sentence is named from a token before it.
+
+h = Stack(x₁ … x_T); P(label) = softmax(W h_<cls> + b)           Vaswani 2017, 3.1; <cls>: Devlin 2019
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.layers.pooling import POOLS
+from regard.layers.positions import position
+from regard.layers.transformer import Stack
+from regard.models.design import Design, Vocabulary
+from regard.models.encoder_head import Classifier, SelfAttention, Tagger, assembled
+
+
+@dataclass(frozen=True)
+class Config:
+    dim: int = 128  # width of a token's vector, throughout
+    heads: int = 4  # looks at once; dim must be a multiple of it
+    feed_forward: int = 256  # width inside the feed-forward layers
+    layers: int = 2  # blocks
+    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # how a token knows where it stands
+    longest: int = 512  # tokens there are learned positions for
+    pool: Literal["first", "mean", "max"] = "first"  # of labels: a token before the sentence, or all of its states
+    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
+    letters: int = 0  # width of what the letters of a word make beside its vector; 0: they are not read
+    word_dropout: float = 0.0  # share of the words that are hidden in training
+    dropout: float = 0.2  # on embeddings, on what each part adds and before the output
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "dim", "heads", "feed_forward", "longest")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, NOT_NEGATIVE, "letters")
+        keep_within(self, SHARE, "word_dropout", "dropout")
+        if self.dim % self.heads:
+            raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
+
+
+def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
+    places = position(config.positions, dim=config.dim, longest=config.longest)
+    cls = config.pool == "first" and not vocabulary.per_word
+
+    def body(dim: int) -> SelfAttention:
+        return SelfAttention(
+            enter=nn.Identity() if dim == config.dim else nn.Linear(dim, config.dim),
+            positions=places,
+            stack=Stack(
+                dim=config.dim,
+                heads=config.heads,
+                hidden=config.feed_forward,
+                layers=config.layers,
+                dropout=config.dropout,
+                norm=config.norm,
+                cross=False,
+            ),
+            dim=config.dim,
+            cls=cls,
+            dropout=config.dropout,
+        )
+
+    return assembled(
+        vocabulary=vocabulary,
+        embedding=config.dim,
+        body=body,
+        pool=POOLS[config.pool],
+        chain=config.head == "crf",
+        letters=config.letters,
+        dropout=config.dropout,
+        word_dropout=config.word_dropout,
+        longest=None if places.longest is None else places.longest - cls,
+    )
+
+
+DESIGN = Design(
+    name="encoder",
+    paper="Devlin et al.: BERT (the encoder alone, without its pre-training)",
+    year=2019,
+    tasks=("classification", "tagging"),
+    config=Config,
+    build=build,
+    sizes=(
+        Config(dim=64, feed_forward=128, layers=2),
+        Config(dim=128, feed_forward=256, layers=2),
+        Config(dim=256, feed_forward=1024, layers=4),
+        Config(dim=512, heads=8, feed_forward=2048, layers=6),
+    ),
+)

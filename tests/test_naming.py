@@ -1,0 +1,361 @@
+"""Names of sentences and of words: models whose answers no padding, batch mate or order can change; metrics that others
+agree with; commands that do what they say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command import Call
+from torch import Tensor
+
+import regard
+from regard import naming
+from regard.data.batches import SPELT, spelt
+from regard.data.sources import Conll
+from regard.data.text import read_columns, read_fields
+from regard.interface import EOS, PAD, Batch, Classifies, Learns, Tags, UserError
+from regard.layers.chain import Chain
+from regard.layers.convolution import Windows
+from regard.layers.encoders import Encoded
+from regard.layers.pooling import POOLS
+from regard.models import MODELS
+from regard.models.design import Vocabulary
+from regard.models.encoder_head import LABELS
+from regard.vectors import begin_with
+
+VOCAB, NAMES = 23, 7
+LENGTHS = (5, 1, 3)
+CLASSES = {
+    "birnn last": ("birnn", {"pool": "last"}),
+    "birnn mean": ("birnn", {"pool": "mean", "layers": 2, "skip": "highway"}),
+    "birnn forwards": ("birnn", {"pool": "last", "bidirectional": False, "cell": "gru-after"}),
+    "attentive_birnn": ("attentive_birnn", {"score": "additive"}),
+    "attentive_birnn scaled": ("attentive_birnn", {"score": "scaled", "cell": "mut1"}),
+    "encoder first": ("encoder", {"pool": "first"}),
+    "encoder mean": ("encoder", {"pool": "mean", "positions": "learned", "longest": 31, "norm": "post"}),
+    "encoder max": ("encoder", {"pool": "max"}),
+    "cnn": ("cnn", {}),
+    "cnn 2 layers": ("cnn", {"layers": 2, "pool": "mean"}),
+}
+TAGS = {
+    f"{name} {head} {letters}": (name, {"head": head, "letters": letters})
+    for name in ("birnn", "encoder", "cnn")
+    for head in ("softmax", "crf")
+    for letters in (0, 5)
+}
+SMALL: dict[str, dict[str, Any]] = {
+    "birnn": {"embedding": 6, "hidden": 5},
+    "attentive_birnn": {"embedding": 6, "hidden": 5},
+    "encoder": {"dim": 6, "heads": 2, "feed_forward": 7, "layers": 2},
+    "cnn": {"embedding": 6, "filters": 4, "widths": (2, 3)},
+}
+
+
+@torch.no_grad()
+def built(case: tuple[str, dict[str, Any]], *, per_word: bool) -> Any:
+    name, options = case
+    config = MODELS[name].config(**SMALL[name], **options)
+    torch.manual_seed(3)
+    model = MODELS[name].build(config, Vocabulary(VOCAB, NAMES + LABELS, per_word=per_word)).double().eval()
+    for parameter in model.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def a_batch(lengths: tuple[int, ...] = LENGTHS, *, per_word: bool, extra: int = 0) -> Batch:
+    """Rows that are functions of their lengths only, so that they can be met in other company."""
+    wide = max(lengths) + 1 + extra
+    source, spelling = torch.full((len(lengths), wide), PAD), torch.zeros(len(lengths), wide, SPELT, dtype=torch.long)
+    target = torch.full((len(lengths), wide if per_word else 1), PAD)
+    for row, length in enumerate(lengths):
+        chance = torch.Generator().manual_seed(length)
+        source[row, :length] = torch.randint(4, VOCAB, (length,), generator=chance)
+        source[row, length] = EOS
+        spelling[row, :length] = torch.tensor([spelt("a" * length + str(place)) for place in range(length)])
+        names = torch.randint(LABELS, LABELS + NAMES, (length,), generator=chance)
+        target[row, : length if per_word else 1] = names if per_word else names[:1]
+    return Batch(source, target, spelling=spelling)
+
+
+def answers(model: Any, batch: Batch) -> Tensor:
+    return model.tag(batch) if isinstance(model, Tags) else model.classify(batch)
+
+
+ALL = [(case, False) for case in CLASSES] + [(case, True) for case in TAGS]
+
+
+@pytest.mark.parametrize("case, per_word", ALL)
+def test_padding_company_and_order_change_no_answer_and_no_loss(case: str, per_word: bool) -> None:
+    model = built((TAGS if per_word else CLASSES)[case], per_word=per_word)
+    assert isinstance(model, Learns) and isinstance(model, Tags if per_word else Classifies)
+    together = answers(model, a_batch(per_word=per_word))
+    padded = answers(model, a_batch(per_word=per_word, extra=3))
+    backwards = answers(model, a_batch(LENGTHS[::-1], per_word=per_word)).flip(0)
+    torch.testing.assert_close(padded[:, : together.shape[1]], together)
+    torch.testing.assert_close(backwards, together)
+    losses = 0.0
+    for row, length in enumerate(LENGTHS):
+        alone = a_batch((length,), per_word=per_word)
+        found = answers(model, alone)[0]
+        torch.testing.assert_close(found, together[row, : len(found)])
+        losses += float(model.loss(alone).nll)
+    whole = model.loss(a_batch(per_word=per_word))
+    assert float(whole.nll) == pytest.approx(losses) and whole.tokens == (sum(LENGTHS) if per_word else len(LENGTHS))
+
+
+@pytest.mark.parametrize("case, per_word", ALL)
+def test_every_parameter_learns_and_every_word_has_a_say(case: str, per_word: bool) -> None:
+    model = built((TAGS if per_word else CLASSES)[case], per_word=per_word)
+    batch = a_batch(per_word=per_word)
+    model.loss(batch).objective.backward()
+    silent = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)]
+    assert not silent
+    if not per_word:
+        before = model.classify(batch)[0]
+        for place in range(LENGTHS[0]):
+            changed = batch.source.clone()
+            changed[0, place] = (changed[0, place] - 3) % (VOCAB - 4) + 4
+            after = model.classify(replace(batch, source=changed))[0]
+            assert "max" in case or "cnn" in case or not torch.equal(before, after)
+
+
+def test_labels_are_probabilities() -> None:
+    for case in CLASSES.values():
+        found = built(case, per_word=False).classify(a_batch(per_word=False)).exp()
+        assert found.shape == (len(LENGTHS), NAMES)
+        torch.testing.assert_close(found.sum(1), torch.ones(len(LENGTHS), dtype=torch.float64).to(found.dtype))
+
+
+# --- the chain of tags -------------------------------------------------------------------------------------------
+
+
+def every_tagging(length: int, tags: int) -> list[tuple[int, ...]]:
+    return list(itertools.product(range(tags), repeat=length))
+
+
+@torch.no_grad()
+def test_the_chain_equals_brute_force() -> None:
+    """Its total, its scores and its best path, of rows of several lengths at once."""
+    torch.manual_seed(5)
+    chain, tags = Chain(4).double(), 4
+    for parameter in chain.parameters():
+        parameter.copy_(torch.randn_like(parameter))
+    lengths = torch.tensor([4, 1, 3])
+    emissions = torch.randn(3, 4, tags, dtype=torch.float64)
+    mask = torch.arange(4) < lengths[:, None]
+    totals, best = chain.log_total(emissions, mask), chain.best(emissions, mask)
+    for row, length in enumerate(lengths.tolist()):
+        scores = {}
+        for tagging in every_tagging(length, tags):
+            score = chain.first[tagging[0]] + chain.last[tagging[-1]]
+            score = score + sum(emissions[row, place, tag] for place, tag in enumerate(tagging))
+            scores[tagging] = float(score + sum(chain.after[a, b] for a, b in itertools.pairwise(tagging)))
+        assert float(totals[row]) == pytest.approx(float(torch.tensor(list(scores.values())).logsumexp(0)))
+        assert tuple(best[row, :length].tolist()) == max(scores, key=scores.__getitem__)
+        assert not best[row, length:].any()
+        said = torch.tensor([[*next(iter(scores)), *[0] * (4 - length)]])
+        own = chain.score(emissions[row : row + 1], said, mask[row : row + 1])
+        assert float(own) == pytest.approx(next(iter(scores.values())))
+
+
+def test_the_chain_has_right_gradients() -> None:
+    torch.manual_seed(6)
+    chain = Chain(3).double()
+    emissions = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    tags = torch.tensor([[0, 2, 1], [1, 1, 0]])
+    assert torch.autograd.gradcheck(lambda e: chain.log_total(e, mask) - chain.score(e, tags, mask), (emissions,))
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def test_each_pool_is_its_equation() -> None:
+    states = torch.randn(2, 4, 6, dtype=torch.float64)
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    final = torch.randn(2, 6, dtype=torch.float64)
+    encoded = Encoded(states, mask, ((final,),), states)
+    pools = {name: make(6).double() for name, make in POOLS.items()}
+    found = {name: pool(encoded) for name, pool in pools.items()}
+    assert torch.equal(found["last"], final) and torch.equal(found["first"], states[:, 0])
+    torch.testing.assert_close(found["mean"][1], states[1, :2].mean(0))
+    torch.testing.assert_close(found["max"][1], states[1, :2].amax(0))
+    pool = pools["attention"]
+    keys = torch.tanh(
+        states[1, :2] @ pool.attention.score.keys.weight.t() + pool.query @ pool.attention.score.query.weight.t()
+    )
+    weights = (keys @ pool.attention.score.out.weight.t()).softmax(0)
+    torch.testing.assert_close(found["attention"][1], (weights * states[1, :2]).sum(0))
+
+
+def test_windows_equal_a_convolution() -> None:
+    windows = Windows(input_dim=3, filters=5, widths=(1, 2, 3, 4)).double()
+    x, mask = torch.randn(2, 6, 3, dtype=torch.float64), torch.ones(2, 6, dtype=torch.bool)
+    parts = []
+    for width, kernel in zip(windows.widths, windows.kernels, strict=True):
+        weight = kernel.weight.view(5, width, 3).transpose(1, 2)
+        before = (width - 1) // 2
+        padded = torch.nn.functional.pad(x.transpose(1, 2), (before, width - 1 - before))
+        parts.append(torch.nn.functional.conv1d(padded, weight, kernel.bias).relu().transpose(1, 2))
+    torch.testing.assert_close(windows(x, mask), torch.cat(parts, -1))
+
+
+def test_a_word_is_spelt_by_its_bytes_and_a_long_one_by_its_ends() -> None:
+    assert spelt("né")[:4] == [1 + byte for byte in "né".encode()] + [0]
+    long = "".join(chr(97 + i) for i in range(20))
+    assert bytes(letter - 1 for letter in spelt(long)) == (long[:8] + long[-8:]).encode()
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+
+def test_metrics_agree_with_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    chance = random.Random(7)
+    for _ in range(20):
+        gold = [chance.choice("abcd") for _ in range(30)]
+        said = [label if chance.random() < 0.6 else chance.choice("abcde") for label in gold]
+        found = naming.score(gold, said, per_word=False)
+        assert found.accuracy == pytest.approx(metrics.accuracy_score(gold, said))
+        assert found.f1 == pytest.approx(metrics.f1_score(gold, said, average="macro"))
+        assert found.matthews == pytest.approx(metrics.matthews_corrcoef(gold, said))
+        assert sum(sum(row.values()) for row in found.confusion.values()) == 30
+
+
+@pytest.mark.parametrize("marks", ["BI", "BIES"])
+def test_entity_f1_agrees_with_seqeval_to_the_last_digit(marks: str) -> None:
+    """On any tags at all, well formed or not."""
+    metrics = pytest.importorskip("seqeval.metrics")
+    chance = random.Random(8)
+    tags = ["O", *(f"{mark}-{kind}" for mark in marks for kind in ("per", "loc"))]
+    for _ in range(200):
+        gold = [[chance.choice(tags) for _ in range(chance.randint(1, 9))] for _ in range(5)] + [["O"]]
+        said = [[tag if chance.random() < 0.7 else chance.choice(tags) for tag in one] for one in gold]
+        found = naming.score([" ".join(one) for one in gold], [" ".join(one) for one in said], per_word=True)
+        assert found.f1 == metrics.f1_score(gold, said)
+
+
+# --- data --------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_read_between_tabs_or_spaces_and_sentences_end_at_blank_lines(tmp_path: Path) -> None:
+    file = tmp_path / "a.conll"
+    file.write_text("-DOCSTART- O\n\nThe DT O\ncat NN B-animal\n  \n\nNew York\tNN\tB-place\n\t\n")
+    assert list(read_columns(file, word=1, tag=-1)) == [[("The", "O"), ("cat", "B-animal")], [("New_York", "B-place")]]
+    with pytest.raises(UserError, match="line 3: 3 columns, but column 5"):
+        list(read_columns(file, word=1, tag=5))
+    found = list(Conll(train=str(file), valid=str(file)).lines("train", tmp_path))
+    assert found == [(1, "The cat", "O B-animal"), (2, "New_York", "B-place")]
+
+
+def test_a_csv_file_is_read_with_its_quotes(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('text,label\n"good, very\ngood",yes\nbad,no\n')
+    assert [row for _, row in read_fields(file, ["text", "label"])] == [["good, very good", "yes"], ["bad", "no"]]
+
+
+# --- commands ----------------------------------------------------------------------------------------------------
+
+GOOD, BAD, THINGS = ("lovely", "fine", "great"), ("awful", "poor", "sad"), ("film", "book", "song", "play")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    chance = random.Random(9)
+    rows, tagged = [], []
+    for _ in range(200):
+        good = chance.random() < 0.5
+        word, thing = chance.choice(GOOD if good else BAD), chance.choice(THINGS)
+        rows.append(f"{'pos' if good else 'neg'}\ta {word} {thing}")
+        tagged.append(f"a\tO\n{word}\tO\n{thing}\tB-thing\nof\tI-thing\nmine\tI-thing\n")
+    (folder / "train.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "train.conll").write_text("\n".join(tagged))
+    return folder
+
+
+@pytest.mark.parametrize("model", ["birnn", "attentive_birnn", "encoder", "cnn"])
+def test_from_a_table_to_labels(call: Call, corpus: Path, tmp_path: Path, model: str) -> None:
+    recipe, run = tmp_path / "s.toml", tmp_path / "run"
+    made = call("new", "classification", corpus / "train.tsv", "--model", model, "-o", recipe)
+    assert made.code == 0 and 'source = "2"' in recipe.read_text() and 'target = "1"' in recipe.read_text()
+    settings = ["train.epochs=0", "train.steps=60", "train.learning_rate=0.01", "train.precision=float32"]
+    assert call("train", recipe, *settings, "-o", run).code == 0
+    scored = json.loads(call("score", run, corpus / "train.tsv", "--json").out)
+    assert scored["accuracy"] > 0.95 and scored["count"] == 200
+    (tmp_path / "lines").write_text("a great book\n\na sad song\n")
+    lines = call("predict", run, tmp_path / "lines").out.split("\n")
+    assert [line.split("\t")[0] for line in lines] == ["pos", "", "neg", ""]
+    assert 0.5 < float(lines[0].split("\t")[1]) <= 1
+    seen = json.loads(call("look", run, "a great book", "--json").out)
+    assert seen["source"] == ["a", "great", "book", "<eos>"]
+    assert [row[: row.index(",")] for row in seen["target"]] == ["pos"] * len(seen["weights"])
+    assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in seen["weights"])
+    if model == "attentive_birnn":
+        assert "attention" in seen["target"][0] and int(np.argmax(seen["weights"][0])) == 1
+    nearest = json.loads(call("look", run, "--neighbours", "lovely", "--json").out)["nearest"]
+    assert len(nearest) > 5
+
+
+def test_from_columns_to_tags(call: Call, corpus: Path, tmp_path: Path) -> None:
+    recipe, run = tmp_path / "t.toml", tmp_path / "run"
+    assert call("new", "tagging", corpus / "train.conll", "-o", recipe).code == 0
+    settings = ["train.epochs=0", "train.steps=40", "train.learning_rate=0.01", "train.precision=float32"]
+    assert call("train", recipe, *settings, "-o", run).code == 0
+    scored = call("score", run, corpus / "train.conll").out
+    assert "entity F1   100.00   200 right of 200 said and 200 there" in scored
+    (tmp_path / "lines").write_text("a great book of mine\n\n")
+    assert call("predict", run, tmp_path / "lines").out == "O O B-thing I-thing I-thing\n\n"
+    assert call("predict", run, tmp_path / "lines", "--conll").out.startswith("a\tO\ngreat\tO\nbook\tB-thing\n")
+    entry = json.loads(call("predict", run, tmp_path / "lines", "--json").out.split("\n")[0])
+    tags = ["O", "O", "B-thing", "I-thing", "I-thing"]
+    assert entry == {"line": 1, "words": ["a", "great", "book", "of", "mine"], "tags": tags}
+
+
+def test_what_cannot_be_is_told_in_a_sentence(call: Call, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("a\tx\nb\tx\n")
+    said = call("new", "classification", tmp_path / "one", "-o", tmp_path / "a.toml")
+    assert said.code == 1 and "one label only" in said.err
+    (tmp_path / "single").write_text("only text\n" * 3)
+    said = call("new", "classification", tmp_path / "single", "-o", tmp_path / "a.toml")
+    assert said.code == 1 and "two fields" in said.err
+    assert not (tmp_path / "a.toml").exists()
+    recipe = tmp_path / "t.toml"
+    assert call("new", "tagging", corpus / "train.conll", "-o", recipe).code == 0
+    for setting, words in (
+        ("tokens.kind=bpe", "given"),
+        ("model.name=gpt", "birnn"),
+        ("train.balance=true", "balance"),
+    ):
+        said = call("train", recipe, setting, "-o", tmp_path / "run")
+        assert said.code == 1 and words in said.err
+
+
+def test_rare_labels_can_weigh_as_much_as_frequent_ones(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("good day\tpos\n" * 30 + "bad day\tneg\n" * 10)
+    recipe, run = tmp_path / "s.toml", tmp_path / "run"
+    assert call("new", "classification", tmp_path / "t.tsv", "--valid-file", tmp_path / "t.tsv", "-o", recipe).code == 0
+    assert call("train", recipe, "train.balance=true", "train.epochs=0", "train.steps=3", "-o", run).code == 0
+    assert regard.load(run).model.head.weights.tolist() == pytest.approx([40 / 60, 40 / 20])
+
+
+def test_a_model_can_begin_with_vectors_that_somebody_else_made(tmp_path: Path) -> None:
+    from regard.data.tokens import Tokenizer
+
+    model = built(CLASSES["cnn"], per_word=False).float()
+    tokenizer = Tokenizer.train("words", ["a cat sat"], size=None)
+    (tmp_path / "v.txt").write_text("2 6\ncat 1 2 3 4 5 6\nDOG 0 0 0 0 0 0\n")
+    assert begin_with(model, tokenizer, tmp_path / "v.txt") == 1
+    (place,) = tokenizer.encode("cat")
+    torch.testing.assert_close(model.reader.embed(torch.tensor([place]))[0], torch.arange(1.0, 7.0))
+    (tmp_path / "v.txt").write_text("cat 1 2 3\n")
+    with pytest.raises(UserError, match="3 numbers, but the model's vectors have 6"):
+        begin_with(model, tokenizer, tmp_path / "v.txt")
