@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.layers.attention import ScoreName
-from regard.layers.cells import CellName, cell_named
+from regard.layers.cells import CellName
 from regard.layers.pooling import Attentive
-from regard.layers.recurrent import Recurrent, Skip
+from regard.layers.recurrent import Skip
 from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, Recurrence, Tagger, assembled
+from regard.models.encoder_head import Classifier, Recurrence, Tagger, assembled, recurrence
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,14 @@ class Config:
 
 def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
     def body(dim: int) -> Recurrence:
-        recurrent = Recurrent(
-            cell=cell_named(config.cell),
-            input_dim=dim,
+        return recurrence(
+            dim,
             hidden=config.hidden,
             layers=config.layers,
-            bidirectional=True,
-            dropout=config.dropout,
+            cell=config.cell,
             skip=config.skip,
+            dropout=config.dropout,
         )
-        return Recurrence(recurrent, dropout=config.dropout)
 
     return assembled(
         vocabulary=vocabulary,

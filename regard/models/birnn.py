@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
-from regard.layers.cells import CellName, cell_named
+from regard.layers.cells import CellName
 from regard.layers.pooling import POOLS
-from regard.layers.recurrent import Recurrent, Skip
+from regard.layers.recurrent import Skip
 from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, Recurrence, Tagger, assembled
+from regard.models.encoder_head import Classifier, Recurrence, Tagger, assembled, recurrence
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,15 @@ class Config:
 
 def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
     def body(dim: int) -> Recurrence:
-        recurrent = Recurrent(
-            cell=cell_named(config.cell),
-            input_dim=dim,
+        return recurrence(
+            dim,
             hidden=config.hidden,
             layers=config.layers,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout,
+            cell=config.cell,
             skip=config.skip,
+            dropout=config.dropout,
+            bidirectional=config.bidirectional,
         )
-        return Recurrence(recurrent, dropout=config.dropout)
 
     return assembled(
         vocabulary=vocabulary,

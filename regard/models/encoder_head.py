@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, Batch, Loss
+from regard.layers.cells import cell_named
 from regard.layers.chain import Chain
 from regard.layers.convolution import Windows
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded
 from regard.layers.positions import Positions
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Recurrent, Skip
 from regard.layers.transformer import Stack
 from regard.models.design import Vocabulary
 
@@ -84,6 +85,29 @@ class Recurrence(nn.Module):
         states, final = self.recurrent(x, mask)
         states = self.dropout(states)
         return Encoded(states, mask, final, states)
+
+
+def recurrence(
+    dim: int,
+    *,
+    hidden: int,
+    layers: int,
+    cell: str,
+    skip: Skip,
+    dropout: float,
+    bidirectional: bool = True,
+) -> Recurrence:
+    """A body that reads vectors of this width."""
+    recurrent = Recurrent(
+        cell=cell_named(cell),
+        input_dim=dim,
+        hidden=hidden,
+        layers=layers,
+        bidirectional=bidirectional,
+        dropout=dropout,
+        skip=skip,
+    )
+    return Recurrence(recurrent, dropout=dropout)
 
 
 class SelfAttention(nn.Module):
