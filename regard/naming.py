@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from regard.data.batches import pad, spelt
+from regard.data.sources import BETWEEN, Table
 from regard.interface import PAD, Batch, Classifies, Tags, UserError
 from regard.models.encoder_head import LABELS
 
@@ -61,6 +62,8 @@ def name(run: Run, lines: Sequence[str]) -> list[Name]:
     """What each line, or each of its words, is called; an empty line has no name."""
     if not isinstance(run.model, Classifies | Tags):
         raise UserError(f"{run.recipe.model_name} gives no names: it is for {run.recipe.task}.")
+    if isinstance(run.recipe.data, Table) and run.recipe.data.second:
+        lines = [BETWEEN.join(part.strip(" ") for part in line.split("\t", 1)) for line in lines]
     encoded = run.tokenizers.source.encode_all(lines)
     order = sorted((i for i, ids in enumerate(encoded) if ids), key=lambda i: -len(encoded[i]))
     found = [Name("")] * len(lines)

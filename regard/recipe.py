@@ -210,6 +210,8 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Cont
     train = parse(TrainConfig, table.get("train", {}), where="train")
     if train.metric not in terms.metrics:
         raise unknown(train.metric, terms.metrics, f"For {task}, train.metric =")
+    if task != "classification" and data.get("second"):
+        raise UserError(f"data.second is for classification: leave it out for {task}.")
     if train.balance and task != "classification":
         raise UserError(f"train.balance is for classification: leave it out for {task}.")
     tokens = parse(terms.tokens, table.get("tokens", {}), where="tokens")

@@ -339,6 +339,26 @@ def test_what_cannot_be_is_told_in_a_sentence(call: Call, corpus: Path, tmp_path
         assert said.code == 1 and words in said.err
 
 
+def test_two_texts_are_read_as_one(call: Call, tmp_path: Path) -> None:
+    """Whether they are the same: no word of either alone tells."""
+    rows = [
+        f"{a}\t{b}\t{'same' if a == b else 'other'}" for a in "vwxyz" for b in "vwxyz" for _ in range(1 + 3 * (a == b))
+    ]
+    (tmp_path / "p.tsv").write_text("\n".join(rows) + "\n")
+    recipe, run = tmp_path / "p.toml", tmp_path / "run"
+    made = call(
+        "new", "classification", tmp_path / "p.tsv", "--source", 1, "--target", 3, "--valid-file", tmp_path / "p.tsv",
+        "-o", recipe,
+    )  # fmt: skip
+    assert made.code == 0
+    settings = ["data.second='2'", "train.epochs=0", "train.steps=150", "train.learning_rate=0.01", "model.dropout=0"]
+    assert call("train", recipe, *settings, "-o", run).code == 0
+    (tmp_path / "lines").write_text("v\tv\nv\tw\nz\tz\n")
+    said = call("predict", run, tmp_path / "lines").out.split("\n")
+    assert [line.split("\t")[0] for line in said[:3]] == ["same", "other", "same"]
+    assert json.loads(call("score", run, tmp_path / "p.tsv", "--json").out)["accuracy"] == 1
+
+
 def test_rare_labels_can_weigh_as_much_as_frequent_ones(call: Call, tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("good day\tpos\n" * 30 + "bad day\tneg\n" * 10)
     recipe, run = tmp_path / "s.toml", tmp_path / "run"

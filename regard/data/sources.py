@@ -18,6 +18,7 @@ from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
 Unit = Literal["line", "paragraph", "file"]
+BETWEEN = " \t "  # two texts that are read as one: no field of a table holds a tab
 BLOCK = 1 << 16  # characters of a long text that are read at once, and then to the end of the line
 
 Line = tuple[int, str, str]  # a number to find it by, its source and its target
@@ -131,6 +132,7 @@ class Table:
     train: str  # training file, .jsonl or .tsv
     source: str  # the source's key (JSONL), its column's number from 1, or its column's name in the first line
     target: str  # the target's
+    second: str = ""  # of labels: the field of a second text, read after the first; "": there is none
     valid: str = ""  # validation file, of the same form; "": hold out some of the training pairs
     hold_out: float = 0.0  # share of the training pairs that validate instead, where no validation file is named
 
@@ -142,8 +144,9 @@ class Table:
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         own_file = split == "valid" and self.valid
         path = find(self.valid if own_file else self.train, folder)
-        read = read_fields(path, (self.source, self.target), report=report)
-        every = ((number, source, target) for number, (source, target) in read)
+        texts = (self.source, self.second) if self.second else (self.source,)
+        read = read_fields(path, (*texts, self.target), report=report)
+        every = ((number, BETWEEN.join(sides), target) for number, (*sides, target) in read)
         return every if own_file else _side(every, split, self.hold_out)
 
     def files(self, folder: Path) -> dict[str, Path]:
