@@ -182,7 +182,12 @@ def what_decided(run: Run, text: str, label: str | None = None) -> Look:
 
 
 def look_closely(run: Run, source: str, target: str | None = None) -> Sentence:
-    """Every head of every attention of the model, token by token, while it reads `target` or its own translation."""
+    """Every head of every attention of the model, token by token, while it reads `target` or its own translation; or
+    what had to do with a label."""
+    if isinstance(run.model, Classifier):
+        decided = what_decided(run, source, target)
+        view = View("which words decided", 1, decided.target, decided.source, decided.weights[None])
+        return Sentence(source, decided.target[0].partition(",")[0], (view,), note=decided.kind)
     model, reading = read(run, source, target)
     read_tokens = (*(piece.text for piece in reading.source), "<eos>")
     inputs = ("<bos>", *(piece.text for piece in reading.target))
