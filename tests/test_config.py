@@ -69,7 +69,8 @@ PRESETS = [(name, preset) for name, design in MODELS.items() for preset in (None
 def test_a_recipe_reads_back_the_same(name, preset, data):
     model = {"name": name} if preset is None else {"name": name, "preset": preset}
     task = MODELS[name].tasks[0]
-    recipe = parse_recipe(table(task=task, model=model, data=data if task == "translation" else as_text(data)))
+    of_task = {"translation": data, "language": as_text(data)}.get(task, {"name": "world"})
+    recipe = parse_recipe(table(task=task, model=model, data=of_task))
     assert recipe.model == (MODELS[name].config() if preset is None else MODELS[name].presets[preset])
     assert reread(recipe) == recipe
     assert reread(recipe).differences(recipe) == []
@@ -124,8 +125,13 @@ def test_recipes_that_ship_are_whole(path):
 
 def test_a_demo_is_of_the_model_it_is_named_after():
     names = [path.stem.removeprefix("demo-") for path in SHIPPED if path.stem.startswith("demo-")]
-    assert "rnnsearch" in names
-    assert [demo_recipe(MODELS[name].tasks[0], name).model_name for name in names] == names
+    models = [name for name in names if name in MODELS]
+    assert "rnnsearch" in models
+    assert [demo_recipe(MODELS[name].tasks[0], name).model_name for name in models] == models
+    tasks = [name for name in names if name not in MODELS]
+    assert [demo_recipe(task, model).task for task in tasks for model in ("birnn", "cnn")] == [
+        t for t in tasks for _ in "ab"
+    ]
 
 
 def test_a_demo_of_a_model_that_is_not_there():

@@ -630,7 +630,7 @@ def test_a_limit_on_the_size_of_files_costs_nothing(regard_, brief, half, tmp_pa
         assert_loads(folder)
         assert_goes_on(regard_, folder, brief)
     assert ended.code == 0
-    assert met == {"environment.json", "state.safetensors"}
+    assert met == {"tokenizer.json", "data", "state.safetensors"}
     shutil.copytree(half, tmp_path / "long")
     with (tmp_path / "long" / "log.jsonl").open("a") as log:
         log.write("\n" * 99_990)
