@@ -62,7 +62,6 @@ def run_one(folder: Path, recipe: Path, settings: list[str], test: Path, threads
             "valid": facts["best"],
             "minutes": facts["seconds"] / 60,
             "parameters": weights,
-            "right": found["confusion"],
         }
         write_atomically(kept, json.dumps(entry) + "\n")
     result: dict[str, float] = json.loads(kept.read_text())

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.tokens import Piece
-from regard.interface import Batch, UserError
+from regard.interface import Batch, Tags, UserError
 from regard.layers.attention import watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import LABELS, Classifier
+from regard.naming import as_read
 from regard.page import Sentence, View, fragment
 from regard.predict import Decoding, most_read
 
@@ -115,6 +116,8 @@ class Reading(NamedTuple):
 
 def read(run: Run, source: str, target: str | None) -> tuple[EncoderDecoder, Reading]:
     """`source` with `target`, or with the model's own translation."""
+    if isinstance(run.model, Tags):
+        raise UserError(f"{run.recipe.model_name} tags words: only --neighbours looks into that.")
     if not isinstance(run.model, EncoderDecoder):
         raise UserError(f"{run.recipe.model_name} reads no source: there is no alignment to look at.")
     most = most_read(run.model, Decoding())
@@ -155,7 +158,7 @@ def what_decided(run: Run, text: str, label: str | None = None) -> Look:
     one, and |∂ ln P(label)/∂xᵢ|, each over its sum."""
     model, names = run.model, run.tokenizers.target
     assert isinstance(model, Classifier)
-    pieces = run.tokenizers.source.pieces(text)
+    pieces = run.tokenizers.source.pieces(as_read(run, text))
     if not pieces:
         raise UserError("The sentence to look at is empty.")
     batch = Batch(pad([[piece.id for piece in pieces]], multiple=1)).to(run.device)

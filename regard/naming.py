@@ -58,13 +58,17 @@ def names_of(run: Run, batch: Batch) -> list[Name]:
     return named
 
 
+def as_read(run: Run, line: str) -> str:
+    """Two texts with a tab between them, where it was trained on two, as it read them."""
+    two = isinstance(run.recipe.data, Table) and run.recipe.data.second
+    return BETWEEN.join(part.strip(" ") for part in line.split("\t", 1)) if two else line
+
+
 def name(run: Run, lines: Sequence[str]) -> list[Name]:
     """What each line, or each of its words, is called; an empty line has no name."""
     if not isinstance(run.model, Classifies | Tags):
         raise UserError(f"{run.recipe.model_name} gives no names: it is for {run.recipe.task}.")
-    if isinstance(run.recipe.data, Table) and run.recipe.data.second:
-        lines = [BETWEEN.join(part.strip(" ") for part in line.split("\t", 1)) for line in lines]
-    encoded = run.tokenizers.source.encode_all(lines)
+    encoded = run.tokenizers.source.encode_all([as_read(run, line) for line in lines])
     order = sorted((i for i, ids in enumerate(encoded) if ids), key=lambda i: -len(encoded[i]))
     found = [Name("")] * len(lines)
     with torch.inference_mode():

@@ -298,8 +298,12 @@ def new_names(
 def guess_fields(path: Path) -> tuple[str, str]:
     """Which field is the text and which the label: by how many different values they have in the first lines."""
     if any(suffix in JSON_SUFFIXES for suffix in path.suffixes):
-        entries = [json.loads(line) for line in islice(read_lines(path), LOOKED_AT)]
-        names = [key for key in entries[0] if all(isinstance(entry.get(key), str) for entry in entries)]
+        try:
+            entries = [dict(json.loads(line)) for line in islice(read_lines(path), LOOKED_AT)]
+            first = entries[0]
+        except (ValueError, TypeError, IndexError, RecursionError):
+            raise UserError(f"{path} is not JSONL: give one object a line, with texts in it.") from None
+        names = [key for key in first if all(isinstance(entry.get(key), str) for entry in entries)]
         columns = {key: [entry[key] for entry in entries] for key in names}
     else:
         rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]

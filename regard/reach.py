@@ -19,7 +19,7 @@ from regard.checkpoint import read_tensors
 from regard.data.batches import pad
 from regard.data.sources import pairs
 from regard.flow import Felt, Flow, batch_flow, gradient_norm
-from regard.interface import Batch, UserError
+from regard.interface import Batch, Classifies, Tags, UserError
 from regard.layers.cells import Cell
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.language_model import LanguageModel
@@ -91,6 +91,8 @@ def reach(run: Run, *, length: int = LENGTH) -> Reach:
 def recurrent(run: Run) -> LanguageModel | EncoderDecoder:
     """The run's model, if something in it recurs."""
     model = run.model
+    if isinstance(model, Classifies | Tags):
+        raise UserError("--gates and --gradients look into language models and translators, not yet into what names.")
     if isinstance(model, LanguageModel | EncoderDecoder) and any(isinstance(part, Cell) for part in model.modules()):
         return model
     raise UserError(f"{run.recipe.model_name} does not recur: it carries no state that could be looked into.")

@@ -46,7 +46,7 @@ def begin_with(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int:
                 f"{path}, line {number}: {len(numbers)} numbers, but the model's vectors have {wide}: "
                 f"set the model's width to {len(numbers)}."
             )
-        place = places.get(word, places.get(word.lower()))
+        place = places.get(word)
         if place is None or word in found:
             continue
         try:

@@ -361,6 +361,47 @@ def test_two_texts_are_read_as_one(call: Call, tmp_path: Path) -> None:
     assert json.loads(call("score", run, tmp_path / "p.tsv", "--json").out)["accuracy"] == 1
 
 
+def test_a_label_that_training_has_not_is_refused_before_training(call: Call, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.tsv").write_text("pos\ta great film\nmeh\ta poor song\n")
+    (tmp_path / "v.conll").write_text("a\tO\nfilm\tB-other\n")
+    for task, suffix, label in (("classification", "tsv", "meh"), ("tagging", "conll", "O B-other")):
+        recipe = tmp_path / f"{task}.toml"
+        made = call("new", task, corpus / f"train.{suffix}", "--valid-file", tmp_path / f"v.{suffix}", "-o", recipe)
+        assert made.code == 0
+        said = call("train", recipe, "-o", tmp_path / task)
+        assert said.code == 1 and f"{label!r} holds a label that the training data has not" in said.err
+
+
+def test_training_can_begin_with_vectors(call: Call, corpus: Path, tmp_path: Path) -> None:
+    recipe, run, file = tmp_path / "s.toml", tmp_path / "run", tmp_path / "v.txt"
+    assert call("new", "classification", corpus / "train.tsv", "-o", recipe).code == 0
+    file.write_text("great " + " ".join(["0.5"] * 64) + "\nGreat " + " ".join(["9"] * 64) + "\n")
+    least = ["train.epochs=0", "train.steps=1", "train.learning_rate=1e-9", "train.weight_decay=0", "train.smooth=0"]
+    assert call("train", recipe, f"train.vectors={file}", *least, "-o", run).code == 0
+    loaded = regard.load(run)
+    (place,) = loaded.tokenizers.source.encode("great")
+    torch.testing.assert_close(loaded.model.reader.embed.weight[place], torch.full((64,), 0.5 / 8), atol=1e-6, rtol=0)
+    said = call("train", recipe, f"train.vectors={file}", f"train.from={run}", "-o", tmp_path / "other")
+    assert said.code == 1 and "exclude each other" in said.err
+
+
+def test_what_names_says_what_cannot_be_looked_into(call: Call, corpus: Path, tmp_path: Path) -> None:
+    recipe, run = tmp_path / "t.toml", tmp_path / "run"
+    assert call("new", "tagging", corpus / "train.conll", "-o", recipe).code == 0
+    assert call("train", recipe, "train.epochs=0", "train.steps=1", "-o", run).code == 0
+    for options, words in (
+        (["a film"], "tags words"),
+        (["--gradients"], "not yet"),
+        (["a film", "--gates"], "not yet"),
+    ):
+        said = call("look", run, *options)
+        assert said.code == 1 and words in said.err
+    for content in ("", "{", "[1, 2]\n"):
+        (tmp_path / "odd.jsonl").write_text(content)
+        said = call("new", "classification", tmp_path / "odd.jsonl", "-o", tmp_path / "odd.toml")
+        assert said.code == 1 and "unexpected" not in said.err
+
+
 def test_rare_labels_can_weigh_as_much_as_frequent_ones(call: Call, tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("good day\tpos\n" * 30 + "bad day\tneg\n" * 10)
     recipe, run = tmp_path / "s.toml", tmp_path / "run"

@@ -9,15 +9,12 @@ attention   Σᵢ αᵢ hᵢ, α = softmax(score(q, hᵢ)), q learnt: which word
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from regard.layers.attention import Attention, ScoreName, score
 from regard.layers.encoders import Encoded
-
-PoolName = Literal["last", "mean", "max", "first", "attention"]
 
 
 class Last(nn.Module):

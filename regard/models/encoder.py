@@ -73,7 +73,6 @@ def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
         letters=config.letters,
         dropout=config.dropout,
         word_dropout=config.word_dropout,
-        longest=None if places.longest is None else places.longest - cls,
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, Batch, Loss
+from regard.interface import PAD, SPECIALS, UNK, Batch, Loss
 from regard.layers.cells import cell_named
 from regard.layers.chain import Chain
 from regard.layers.convolution import Windows
@@ -141,11 +141,10 @@ class ClassHead(nn.Module):
 
     weights: Tensor
 
-    def __init__(self, *, pool: nn.Module, dim: int, labels: int, dropout: float = 0.0, smoothing: float = 0.0) -> None:
+    def __init__(self, *, pool: nn.Module, dim: int, labels: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.pool = pool
         self.dropout = Dropout(dropout)
-        self.smoothing = smoothing
         self.linear = nn.Linear(dim, labels)
         self.register_buffer("weights", torch.ones(labels))  # of the labels' losses
 
@@ -162,9 +161,7 @@ class ClassHead(nn.Module):
         assert batch.target is not None
         labels, logits = batch.target[:, 0] - LABELS, self.logits(encoded)
         nll = nn.functional.cross_entropy(logits, labels, reduction="sum")
-        objective = nn.functional.cross_entropy(
-            logits, labels, weight=self.weights, reduction="sum", label_smoothing=self.smoothing
-        )
+        objective = nn.functional.cross_entropy(logits, labels, weight=self.weights, reduction="sum")
         return Loss(objective, nll.detach(), len(labels))
 
 
@@ -198,12 +195,11 @@ class TagHead(nn.Module):
 
 
 class EncoderWithHead(nn.Module):
-    def __init__(self, *, reader: Reader, body: Body, head: ClassHead | TagHead, longest: int | None = None) -> None:
+    def __init__(self, *, reader: Reader, body: Body, head: ClassHead | TagHead) -> None:
         super().__init__()
         self.reader = reader
         self.body = body
         self.head = head
-        self.longest = longest  # tokens there is room for; None: any number
 
     def encoded(self, batch: Batch) -> Encoded:
         return self.body(self.reader(batch), batch.source_mask)
@@ -234,7 +230,7 @@ class Tagger(EncoderWithHead):
 
 def words(batch: Batch) -> Tensor:
     """Where there is a word: (batch, source)."""
-    return (batch.source != PAD) & (batch.source != EOS) & (batch.source != BOS)
+    return batch.source >= UNK
 
 
 def assembled(
@@ -247,8 +243,6 @@ def assembled(
     letters: int,
     dropout: float,
     word_dropout: float,
-    label_smoothing: float = 0.0,
-    longest: int | None = None,
 ) -> Classifier | Tagger:
     """The shell around a body, which is made for the width of what it reads; for labels, or for tags."""
     reader = Reader(
@@ -260,6 +254,6 @@ def assembled(
     dim, labels = made.output_dim, vocabulary.target - LABELS
     if vocabulary.per_word:
         tags = TagHead(dim=dim, tags=labels, chain=chain, dropout=dropout)
-        return Tagger(reader=reader, body=made, head=tags, longest=longest)
-    head = ClassHead(pool=pool(dim), dim=dim, labels=labels, dropout=dropout, smoothing=label_smoothing)
-    return Classifier(reader=reader, body=made, head=head, longest=longest)
+        return Tagger(reader=reader, body=made, head=tags)
+    head = ClassHead(pool=pool(dim), dim=dim, labels=labels, dropout=dropout)
+    return Classifier(reader=reader, body=made, head=head)

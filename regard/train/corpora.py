@@ -15,7 +15,7 @@ from regard.data.batches import Encoded, Lines, Named, Pairs, Shuffled, spelt, v
 from regard.data.sources import PlainText, Split, World, pairs
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, Learns, Sample, Scores, UserError, Windowed
+from regard.interface import BOS, EOS, UNK, Learns, Sample, Scores, UserError, Windowed
 from regard.models.encoder_head import LABELS, Classifier
 from regard.naming import names_of
 from regard.perplexity import carried_log_probs, token_log_probs
@@ -181,6 +181,18 @@ class Naming(Corpus):
             lambda: self.texts("train"), kind=how.kind, size=how.size, at_least=how.at_least, per_word=self.per_word
         )
 
+    def encoders(self, tokenizers: Tokenizers) -> tuple[Callable[..., list[list[int]]], ...]:
+        texts, names = super().encoders(tokenizers)
+
+        def known(labels: Sequence[str], *, continued: bool) -> list[list[int]]:
+            every = names(labels, continued=continued)
+            for label, ids in zip(labels, every, strict=True):
+                if UNK in ids:
+                    raise UserError(f"{label[:80]!r} holds a label that the training data has not: mend or remove it.")
+            return every
+
+        return texts, known
+
     def batches(self, encoded: tuple[Encoded, ...], model: object) -> Shuffled:
         examples = Named(*encoded, per_word=self.per_word)
         return Shuffled(examples, tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)
@@ -195,13 +207,12 @@ class Naming(Corpus):
             nll, tokens = nll + float(loss.nll), tokens + loss.tokens
             for index, name in zip(indices, names_of(run, batch), strict=True):
                 found[index] = name.text
-        names = run.tokenizers.target
+        read, names = run.tokenizers
         gold = [names.decode(examples.target[i].tolist()) for i in range(len(examples))]
         scored = naming.score(gold, found, per_word=self.per_word)
         metrics = {"loss": nll / tokens, "tokens": float(tokens), "accuracy": scored.accuracy, "f1": scored.f1}
-        some = islice(self.texts("valid"), SHOWN_SAMPLES)
-        samples = (Sample(text, name, guess) for (text, name, *_), guess in zip(some, found, strict=False))
-        return metrics, tuple(samples)
+        some = range(min(SHOWN_SAMPLES, len(examples)))
+        return metrics, tuple(Sample(read.decode(examples.source[i].tolist()), gold[i], found[i]) for i in some)
 
 
 class Classification(Naming):
@@ -219,9 +230,7 @@ class Tagging(Naming):
     per_word = True
 
     def texts(self, split: Split) -> Iterator[tuple[str, ...]]:
-        for text, tags in super().texts(split):
-            if text.count(" ") == tags.count(" "):
-                yield text, tags, text
+        return ((text, tags, text) for text, tags in super().texts(split))
 
     def encoders(self, tokenizers: Tokenizers) -> tuple[Callable[..., list[list[int]]], ...]:
         return (*super().encoders(tokenizers), spellings)

@@ -45,6 +45,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not (self.steps or self.epochs or self.minutes):
             raise ValueError("training would never end: set steps, epochs or minutes.")
+        if self.vectors and self.from_:
+            raise ValueError("vectors and from exclude each other: another run's weights hold its vectors.")
         keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
         keep_within(self, SHARE, "smooth")
         keep_within(self, NOT_NEGATIVE, "steps", "epochs", "minutes", "warmup", "weight_decay", "clip", "patience")
