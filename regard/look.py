@@ -6,7 +6,8 @@ Both are taken while the model reads a given target (forced decoding), its own t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -52,21 +53,28 @@ class Look:
         return fragment(self.near()) if self.near else None
 
 
-def gradient_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
-    """(batch, target - 1, source): |∂ log p(yₜ)/∂xᵢ|, xᵢ the embedding of source token i, each row over its sum."""
-    assert batch.target is not None
+@contextmanager
+def reading(model: EncoderDecoder | Classifier) -> Iterator[list[Tensor]]:
+    """The vectors that the source's tokens are read as, kept so that gradients to them can be asked for."""
     embedded: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
         embedded.append(output.detach().requires_grad_())
         return embedded[0]
 
+    hook = model.encoder.get_submodule("embed").register_forward_hook(keep)
+    try:
+        yield embedded
+    finally:
+        hook.remove()
+
+
+def gradient_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
+    """(batch, target - 1, source): |∂ log p(yₜ)/∂xᵢ|, xᵢ the embedding of source token i, each row over its sum."""
+    assert batch.target is not None
     with torch.enable_grad():
-        hook = model.encoder.embed.register_forward_hook(keep)  # type: ignore[union-attr]
-        try:
+        with reading(model) as embedded:
             log_probs = model.logits(batch).log_softmax(-1)
-        finally:
-            hook.remove()
         chosen = log_probs.gather(-1, batch.target[:, 1:, None])[..., 0]  # (batch, target - 1)
         rows = []
         for step in range(chosen.shape[1]):
@@ -165,11 +173,10 @@ def what_decided(run: Run, text: str, label: str | None = None) -> Look:
     labels = names.surface(range(LABELS, names.size))
     if label is not None and label not in labels:
         raise UserError(f"--target {label!r} is no label of this model: it has {', '.join(labels)[:200]}.")
-    with torch.enable_grad(), watch(model) as seen:
-        x = model.reader(batch).detach().requires_grad_()
-        log_probs = model.head.logits(model.body(x, batch.source_mask)).log_softmax(-1)[0]
+    with torch.enable_grad(), watch(model) as seen, reading(model) as embedded:
+        log_probs = model.classify(batch)[0]
         chosen = int(log_probs.argmax()) if label is None else labels.index(label)
-        (slope,) = torch.autograd.grad(log_probs[chosen], x)
+        (slope,) = torch.autograd.grad(log_probs[chosen], embedded[0])
     slopes = slope[0].norm(dim=-1)
     rows = {f"{labels[chosen]}, gradient": (slopes / slopes.sum().clamp_min(1e-30))[None]}
     pooling = [path for path in seen.paths() if path.startswith("head.")]

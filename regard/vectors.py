@@ -13,6 +13,7 @@ from regard.data.text import read_lines
 from regard.data.tokens import OFFSET, Tokenizer
 from regard.interface import UserError
 from regard.layers.encoders import Embedding
+from regard.layers.reading import Reader
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import EncoderWithHead
 from regard.models.language_model import LanguageModel
@@ -20,12 +21,11 @@ from regard.models.language_model import LanguageModel
 
 def embedding_of(model: nn.Module) -> Embedding | None:
     """What a model reads its source's tokens with."""
-    if isinstance(model, EncoderWithHead):
-        return model.reader.embed
-    if not isinstance(model, EncoderDecoder | LanguageModel):
+    if not isinstance(model, EncoderWithHead | EncoderDecoder | LanguageModel):
         return None
-    reader = model.encoder if isinstance(model, EncoderDecoder) else model
-    embed = reader.get_submodule("embed")
+    embed = (model if isinstance(model, LanguageModel) else model.encoder).get_submodule("embed")
+    if isinstance(embed, Reader):
+        return embed.embed
     return embed if isinstance(embed, Embedding) else None
 
 

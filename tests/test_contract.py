@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.fx.experimental import _config as symbolic
 
 from regard.checkpoint import read_tensors, write_tensors
-from regard.interface import BOS, EOS, PAD, Batch, Generates, Learns
+from regard.data.batches import SPELT
+from regard.interface import BOS, EOS, PAD, Batch, Classifies, Generates, Learns, Tags
 from regard.layers.attention import KERNELS, SCORES, watch
 from regard.layers.cells import CELLS
 from regard.models import MODELS, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.encoder_head import EncoderWithHead
 from regard.models.language_model import LanguageModel
 from regard.train.weights import load_weights, weights
 
@@ -28,6 +30,7 @@ SOURCE_LENGTHS, TARGET_LENGTHS = (7, 4, 2), (3, 5, 4)  # <eos> included, <bos> n
 WIDTH = 2
 APART = Vocabulary(SOURCE_VOCAB, TARGET_VOCAB)
 JOINT = Vocabulary(TARGET_VOCAB, TARGET_VOCAB, joint=True)
+PER_WORD = Vocabulary(SOURCE_VOCAB, TARGET_VOCAB, per_word=True)
 
 Case = tuple[str, Any, Vocabulary]
 
@@ -78,6 +81,38 @@ def table() -> dict[str, Case]:
     for number, (norm, positions) in enumerate(options):
         config = gpt.Config(**stack, norm=norm, positions=positions, tie=number % 2 == 0)
         cases[f"gpt {norm} {positions}"] = ("gpt", config, JOINT)
+    return cases | naming_table()
+
+
+def naming_table() -> dict[str, Case]:
+    """What gives names, to sentences (labels) and to words (tags)."""
+    recurrent: dict[str, Any] = {"embedding": 5, "hidden": 7}
+    sizes = {
+        "birnn": recurrent,
+        "attentive_birnn": recurrent,
+        "encoder": {"dim": 15, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
+        "cnn": {"embedding": 5, "filters": 7, "widths": (2, 3)},
+    }
+    labels: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("birnn", {"pool": "last"}),
+        ("birnn", {"pool": "mean", "layers": 2, "skip": "highway"}),
+        ("birnn", {"pool": "max", "cell": "gru"}),
+        ("birnn", {"pool": "last", "bidirectional": False, "cell": "gru-after"}),
+        *(("attentive_birnn", {"score": score}) for score in SCORES),
+        ("attentive_birnn", {"score": "additive", "cell": "mut1", "layers": 2}),
+        ("encoder", {"pool": "first"}),
+        ("encoder", {"pool": "mean", "positions": "learned", "norm": "post"}),
+        ("encoder", {"pool": "max"}),
+        ("cnn", {"pool": "max"}),
+        ("cnn", {"pool": "mean", "layers": 2}),
+    )
+    cases: dict[str, Case] = {}
+    for model, options in labels:
+        name = " ".join([model, "labels", *map(str, options.values())])
+        cases[name] = (model, MODELS[model].config(**sizes[model], **options, dropout=0.0), APART)
+    for model, head, letters in product(("birnn", "encoder", "cnn"), ("softmax", "crf"), (0, 3)):
+        config = MODELS[model].config(**sizes[model], head=head, letters=letters, dropout=0.0)
+        cases[f"{model} tags {head}{' letters' if letters else ''}"] = (model, config, PER_WORD)
     return cases
 
 
@@ -85,7 +120,13 @@ CASES = table()
 TRANSLATING = [name for name, (model, _, _) in CASES.items() if "translation" in MODELS[model].tasks]
 ATTENDING = [name for name in TRANSLATING if not name.startswith("seq2seq")]
 ELSEWHERE = [name for number, name in enumerate(CASES) if number % 3 == 0]  # running on meta is slow
+NAMING = [name for name, (model, _, _) in CASES.items() if "classification" in MODELS[model].tasks]
+LABELS = [name for name in NAMING if CASES[name][2] == APART]
+GENERATING = [name for name in CASES if name not in NAMING]
 every = pytest.mark.parametrize("name", CASES)
+generating = pytest.mark.parametrize("name", GENERATING)
+naming = pytest.mark.parametrize("name", NAMING)
+labelling = pytest.mark.parametrize("name", LABELS)
 translating = pytest.mark.parametrize("name", TRANSLATING)
 attending = pytest.mark.parametrize("name", ATTENDING)
 
@@ -100,7 +141,8 @@ def build(name: str, *, seed: int = 1) -> Any:
     model, config, vocabulary = CASES[name]
     torch.manual_seed(seed)
     built = MODELS[model].build(config, vocabulary)
-    assert isinstance(built, EncoderDecoder if name in TRANSLATING else LanguageModel)
+    shell = EncoderDecoder if name in TRANSLATING else EncoderWithHead if name in NAMING else LanguageModel
+    assert isinstance(built, shell)
     return built
 
 
@@ -117,7 +159,8 @@ def lively(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> A
 
 
 def batch_of(name: str, *, seed: int = 2) -> Batch:
-    """(3, 7) source and (3, 6) target tokens, of different lengths; a language model's source is (3, 0)."""
+    """(3, 7) source and (3, 6) target tokens, of different lengths; a language model's source is (3, 0); names are
+    (3, 1), or (3, 7) with each word spelt out."""
     vocabulary = CASES[name][2]
     random = torch.Generator().manual_seed(seed)
     source = torch.randint(4, vocabulary.source, (3, 7), generator=random)
@@ -128,7 +171,24 @@ def batch_of(name: str, *, seed: int = 2) -> Batch:
         source[row, SOURCE_LENGTHS[row] :] = PAD
         target[row, TARGET_LENGTHS[row] :] = EOS
         target[row, TARGET_LENGTHS[row] + 1 :] = PAD
+    if name in LABELS:
+        return Batch(source, target[:, 1:2].clamp(min=4))
+    if name in NAMING:
+        words = source > EOS
+        tags = torch.randint(4, vocabulary.target, source.shape, generator=random)
+        letters = torch.randint(1, 257, (*source.shape, SPELT), generator=random)
+        letters[..., 5:] = 0
+        return Batch(source, tags * words, spelling=letters * words[..., None])
     return Batch(source, target) if name in TRANSLATING else Batch.of_text(target)
+
+
+def answers(model: Any, batch: Batch) -> Tensor:
+    """Before any choice is made: (batch, target, vocab), (batch, labels) or (batch, source, tags)."""
+    if isinstance(model, EncoderDecoder | LanguageModel):
+        return model.logits(batch)
+    encoded = model.encoded(batch)
+    scores: Tensor = model.head.logits(encoded) if isinstance(model, Classifies) else model.head.emissions(encoded)
+    return scores
 
 
 def begun(batch: Batch) -> Batch:
@@ -149,13 +209,14 @@ def close(left: Tensor, right: Tensor, tolerance: float = 1e-10) -> bool:
 
 
 @every
-def test_it_learns_and_generates(name: str) -> None:
+def test_it_keeps_its_promises(name: str) -> None:
     model = build(name)
-    assert isinstance(model, Learns)
-    assert isinstance(model, Generates)
+    promised = {Learns: True, Generates: name in GENERATING, Classifies: name in LABELS}
+    promised[Tags] = name in NAMING and name not in LABELS
+    assert {promise: isinstance(model, promise) for promise in promised} == promised
 
 
-@every
+@generating
 def test_nll_is_the_sum_of_minus_log_p(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     loss, expected = model.loss(batch), 0.0
@@ -205,7 +266,7 @@ def test_a_step_downhill_lowers_the_loss(name: str) -> None:
 # Generates
 
 
-@every
+@generating
 def test_stepwise_equals_teacher_forced(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     forced = model.logits(batch)  # (batch, target, vocab)
@@ -215,7 +276,7 @@ def test_stepwise_equals_teacher_forced(name: str) -> None:
         assert close(logits, forced[:, step])
 
 
-@every
+@generating
 def test_no_logit_knows_the_future(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     target = target_of(batch).clone()
@@ -253,7 +314,7 @@ def padded(batch: Batch, *, source: int, target: int, rows: int) -> Batch:
     return Batch(longer_source[again], longer_target[again])
 
 
-@every
+@generating
 def test_batch_mates_and_padding_change_nothing(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     together = model.logits(batch)
@@ -267,7 +328,7 @@ def test_batch_mates_and_padding_change_nothing(name: str) -> None:
         assert close(logits[:3], together[:, 0])
 
 
-@every
+@generating
 def test_batch_mates_change_little_in_float32(name: str) -> None:
     model, batch = lively(name, dtype=torch.float32), batch_of(name)
     together = model.logits(batch).log_softmax(-1)
@@ -276,7 +337,7 @@ def test_batch_mates_change_little_in_float32(name: str) -> None:
         assert torch.allclose(separate, together[row, :length], atol=1e-4, rtol=1e-5)
 
 
-@every
+@generating
 def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) -> None:
     """Whatever was done to a state, a step gives the teacher-forced logits of the row's own prefix."""
     model, batch = lively(name), batch_of(name)
@@ -309,7 +370,7 @@ def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) 
     stepped([7, 8, 9, 10])
 
 
-@every
+@generating
 def test_picking_leaves_the_first_state_as_it_was(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     _, state = model.step(torch.full((3,), BOS), model.start(begun(batch)))
@@ -317,6 +378,79 @@ def test_picking_leaves_the_first_state_as_it_was(name: str) -> None:
     model.step(torch.tensor([4, 5, 6]), copy)
     logits, _ = model.step(target_of(batch)[:, 1], state)
     assert close(logits, model.logits(batch)[:, 1])
+
+
+# Classifies, Tags
+
+
+def among(batch: Batch, rows: list[int], *, extra: int = 0, short: int = 0) -> Batch:
+    """These examples of the batch, with so much more padding or so much less."""
+
+    def with_padding(sides: Tensor) -> Tensor:
+        more = [0, 0] * (sides.dim() - 2) + [0, extra - short]
+        return torch.nn.functional.pad(sides[rows], more)
+
+    target = target_of(batch)
+    longer = with_padding(target) if target.shape[1] > 1 else target[rows]
+    return Batch(
+        with_padding(batch.source), longer, spelling=None if batch.spelling is None else with_padding(batch.spelling)
+    )
+
+
+def said(model: Any, batch: Batch) -> Tensor:
+    found: Tensor = model.classify(batch) if isinstance(model, Classifies) else model.tag(batch)
+    return found
+
+
+@naming
+def test_padding_company_and_order_change_no_name_and_no_loss(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    scores, names, loss = answers(model, batch), said(model, batch), model.loss(batch)
+    wide = scores.shape[1]
+    for rows, extra in (([0, 1, 2], 3), ([2, 1, 0], 0), ([1, 0, 1, 2], 1)):
+        other = among(batch, rows, extra=extra)
+        assert close(answers(model, other)[:, :wide], scores[rows])
+        assert close(said(model, other)[:, :wide], names[rows])
+    losses = 0.0
+    for row, length in enumerate(SOURCE_LENGTHS):
+        alone = among(batch, [row], short=7 - length)
+        found = answers(model, alone)[0]
+        assert close(found, scores[row, : len(found)])
+        losses += float(model.loss(alone).nll)
+    assert float(loss.nll) == pytest.approx(losses)
+    assert loss.tokens == (3 if name in LABELS else sum(SOURCE_LENGTHS) - 3)  # <eos> has no tag
+
+
+@naming
+def test_every_word_has_a_say(name: str) -> None:
+    """Through a maximum not every word need pass, but some do."""
+    model, batch = lively(name), batch_of(name)
+    before, changes = answers(model, batch)[0], []
+    for place in range(6):
+        source = batch.source.clone()
+        source[0, place] = 4 + (source[0, place] - 3) % (SOURCE_VOCAB - 4)
+        changes.append(float((answers(model, dataclasses.replace(batch, source=source))[0] - before).abs().max()))
+    heard = [change > 1e-9 for change in changes]
+    assert any(heard) if "max" in name else all(heard)
+
+
+@labelling
+def test_labels_are_probabilities(name: str) -> None:
+    found = lively(name).classify(batch_of(name)).exp()
+    assert found.shape == (3, TARGET_VOCAB - 4)
+    assert close(found.sum(1), torch.ones(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMING if name.startswith(("attentive", "encoder"))])
+def test_watching_a_namer_changes_no_bit(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    plain = answers(model, batch)
+    with watch(model) as seen:
+        assert torch.equal(answers(model, batch), plain)
+    assert seen.paths()
+    for path in seen.paths():
+        weights_seen = seen[path][0]
+        assert close(weights_seen.sum(-1), torch.ones(weights_seen.shape[:-1], dtype=torch.float64))
 
 
 # attends
@@ -381,6 +515,8 @@ def test_everything_follows_its_module_to_another_device(name: str) -> None:
     with all_nonzero():
         loss = model.loss(batch)
     assert loss.objective.is_meta
+    if name in NAMING:
+        return
     state = model.start(begun(batch)).widen(WIDTH, torch.arange(3, device="meta"))
     tokens = torch.full((3 * WIDTH,), BOS, device="meta")
     for _ in range(2):
@@ -394,9 +530,9 @@ def test_saved_and_loaded_is_the_same(name: str, tmp_path: Any) -> None:
     model, batch = lively(name), batch_of(name)
     write_tensors(tmp_path / "weights", weights(model))
     other = lively(name, seed=5)
-    assert not torch.equal(other.logits(batch), model.logits(batch))
+    assert not torch.equal(answers(other, batch), answers(model, batch))
     load_weights(other, read_tensors(tmp_path / "weights")[0])
-    assert torch.equal(other.logits(batch), model.logits(batch))
+    assert torch.equal(answers(other, batch), answers(model, batch))
 
 
 @every

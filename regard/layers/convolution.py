@@ -11,9 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.layers.dropout import Dropout
-from regard.layers.encoders import Encoded
-
 
 class Windows(nn.Module):
     """(batch, time, input_dim) -> (batch, time, filters · widths); what is beyond the ends, or padding, is 0."""
@@ -38,19 +35,3 @@ class Windows(nn.Module):
             windows = padded.unfold(1, width, 1).transpose(2, 3).flatten(2)  # (batch, time, width · input_dim)
             seen.append(torch.relu(kernel(windows)))
         return torch.cat(seen, dim=-1).masked_fill(~real, 0.0)
-
-
-class Convolutions(nn.Module):
-    """Layers of windows; from the second on each adds to what it reads."""
-
-    def __init__(self, windows: Sequence[Windows], *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.output_dim = windows[-1].output_dim
-        self.windows = nn.ModuleList(windows)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Encoded:
-        for layer, windows in enumerate(self.windows):
-            made = windows(self.dropout(x) if layer else x, mask)
-            x = x + made if layer else made
-        return Encoded(x, mask, (), x)

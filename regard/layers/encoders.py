@@ -1,7 +1,11 @@
-"""Encoders: a source sentence becomes one state per token, and a final state where the encoder has one."""
+"""Encoders: a source sentence becomes one state per token, and a final state where the encoder has one.
+
+An encoder reads tokens with its `embed`, which may be told more of them (how they are spelt).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.interface import PAD
 from regard.layers.cells import State as CellState
+from regard.layers.convolution import Windows
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import Recurrent, reverse
 from regard.layers.transformer import Stack
@@ -57,9 +62,9 @@ class RecurrentEncoder(nn.Module):
         self.reverse = reverse
         self.lexical = lexical
 
-    def forward(self, source: Tensor) -> Encoded:
+    def forward(self, source: Tensor, *beside: Tensor) -> Encoded:
         mask = source != PAD  # (batch, source)
-        embedded = self.embed(source)
+        embedded = self.embed(source, *beside)
         if self.reverse:
             embedded = reverse(embedded, mask)
         states, final = self.recurrent(embedded, mask)
@@ -69,18 +74,53 @@ class RecurrentEncoder(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Every token looks at every token of its sentence, layer upon layer (Vaswani 2017, 3.1)."""
+    """Every token looks at every token of its sentence, layer upon layer (Vaswani 2017, 3.1); with `first`, a learnt
+    vector stands before them all (<cls>: Devlin 2019)."""
 
-    def __init__(self, *, embed: nn.Module, positions: nn.Module, stack: Stack, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        positions: nn.Module,
+        stack: Stack,
+        dropout: float = 0.0,
+        enter: nn.Linear | None = None,  # from the embedding's width to the stack's, where they differ
+        first: nn.Parameter | None = None,
+    ) -> None:
         super().__init__()
         self.embed = embed
+        self.enter = enter
+        self.first = first
         self.positions = positions
         self.dropout = Dropout(dropout)
         self.stack = stack
 
-    def forward(self, source: Tensor) -> Encoded:
+    def forward(self, source: Tensor, *beside: Tensor) -> Encoded:
         mask = source != PAD  # (batch, source)
-        places = torch.arange(source.shape[1], device=source.device)
-        embedded = self.dropout(self.positions(self.embed(source), places))
-        states, _ = self.stack(embedded, mask=mask[:, None], real=mask)
+        x = self.embed(source, *beside)
+        if self.enter is not None:
+            x = self.enter(x)
+        if self.first is not None:
+            x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1)
+            mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+        places = torch.arange(x.shape[1], device=source.device)
+        states, _ = self.stack(self.dropout(self.positions(x, places)), mask=mask[:, None], real=mask)
         return Encoded(states, mask, (), states)
+
+
+class ConvolutionalEncoder(nn.Module):
+    """Windows of tokens, and windows of windows; from the second layer on each adds to what it reads (Kim 2014)."""
+
+    def __init__(self, *, embed: nn.Module, windows: Sequence[Windows], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embed = embed
+        self.windows = nn.ModuleList(windows)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, source: Tensor, *beside: Tensor) -> Encoded:
+        mask = source != PAD  # (batch, source)
+        x = self.embed(source, *beside)
+        for layer, windows in enumerate(self.windows):
+            made = windows(self.dropout(x) if layer else x, mask)
+            x = x + made if layer else made
+        return Encoded(x, mask, (), x)

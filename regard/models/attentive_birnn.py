@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
 from regard.layers.attention import ScoreName
-from regard.layers.cells import CellName
+from regard.layers.cells import CellName, cell_named
+from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import Attentive
-from regard.layers.recurrent import Skip
+from regard.layers.recurrent import Recurrent, Skip
 from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, Recurrence, Tagger, assembled, recurrence
+from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
 @dataclass(frozen=True)
@@ -34,25 +35,22 @@ class Config:
 
 
 def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
-    def body(dim: int) -> Recurrence:
-        return recurrence(
-            dim,
-            hidden=config.hidden,
-            layers=config.layers,
-            cell=config.cell,
-            skip=config.skip,
-            dropout=config.dropout,
-        )
-
-    return assembled(
-        vocabulary=vocabulary,
-        embedding=config.embedding,
-        body=body,
-        pool=lambda dim: Attentive(dim=dim, name=config.score),
-        chain=False,
-        letters=0,
+    read = reader(vocabulary, dim=config.embedding, dropout=config.dropout, word_dropout=config.word_dropout)
+    recurrent = Recurrent(
+        cell=cell_named(config.cell),
+        input_dim=config.embedding,
+        hidden=config.hidden,
+        layers=config.layers,
+        bidirectional=True,
         dropout=config.dropout,
-        word_dropout=config.word_dropout,
+        skip=config.skip,
+    )
+    return headed(
+        RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout),
+        vocabulary,
+        dim=recurrent.output_dim,
+        pool=lambda dim: Attentive(dim=dim, name=config.score),
+        dropout=config.dropout,
     )
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
-from regard.layers.cells import CellName
+from regard.layers.cells import CellName, cell_named
+from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import POOLS
-from regard.layers.recurrent import Skip
+from regard.layers.recurrent import Recurrent, Skip
 from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, Recurrence, Tagger, assembled, recurrence
+from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Config:
     bidirectional: bool = True  # false: forwards only
     pool: Literal["last", "mean", "max"] = "max"  # of labels: how a sentence's states become one vector
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: int = 0  # width of what the letters of a word make beside its vector; 0: they are not read
+    letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
     word_dropout: float = 0.0  # share of the words that are hidden in training
     dropout: float = 0.3  # on embeddings, states and before the output
 
@@ -40,26 +41,29 @@ class Config:
 
 
 def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
-    def body(dim: int) -> Recurrence:
-        return recurrence(
-            dim,
-            hidden=config.hidden,
-            layers=config.layers,
-            cell=config.cell,
-            skip=config.skip,
-            dropout=config.dropout,
-            bidirectional=config.bidirectional,
-        )
-
-    return assembled(
-        vocabulary=vocabulary,
-        embedding=config.embedding,
-        body=body,
-        pool=POOLS[config.pool],
-        chain=config.head == "crf",
+    read = reader(
+        vocabulary,
+        dim=config.embedding,
         letters=config.letters,
         dropout=config.dropout,
         word_dropout=config.word_dropout,
+    )
+    recurrent = Recurrent(
+        cell=cell_named(config.cell),
+        input_dim=read.output_dim,
+        hidden=config.hidden,
+        layers=config.layers,
+        bidirectional=config.bidirectional,
+        dropout=config.dropout,
+        skip=config.skip,
+    )
+    return headed(
+        RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout),
+        vocabulary,
+        dim=recurrent.output_dim,
+        pool=POOLS[config.pool],
+        chain=config.head == "crf",
+        dropout=config.dropout,
     )
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
-from regard.layers.convolution import Convolutions, Windows
+from regard.layers.convolution import Windows
+from regard.layers.encoders import ConvolutionalEncoder
 from regard.layers.pooling import POOLS
 from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, Tagger, assembled
+from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Config:
     layers: int = 1  # windows of windows
     pool: Literal["max", "mean"] = "max"  # of labels: how a sentence's states become one vector
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: int = 0  # width of what the letters of a word make beside its vector; 0: they are not read
+    letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
     word_dropout: float = 0.0  # share of the words that are hidden in training
     dropout: float = 0.5  # on embeddings, between layers and before the output
 
@@ -37,23 +38,23 @@ class Config:
 
 
 def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
-    def body(dim: int) -> Convolutions:
-        wide = config.filters * len(config.widths)
-        inputs = [dim] + [wide] * (config.layers - 1)
-        return Convolutions(
-            [Windows(input_dim=width, filters=config.filters, widths=config.widths) for width in inputs],
-            dropout=config.dropout,
-        )
-
-    return assembled(
-        vocabulary=vocabulary,
-        embedding=config.embedding,
-        body=body,
-        pool=POOLS[config.pool],
-        chain=config.head == "crf",
+    read = reader(
+        vocabulary,
+        dim=config.embedding,
         letters=config.letters,
         dropout=config.dropout,
         word_dropout=config.word_dropout,
+    )
+    wide = config.filters * len(config.widths)
+    widths = [read.output_dim] + [wide] * (config.layers - 1)
+    windows = [Windows(input_dim=width, filters=config.filters, widths=config.widths) for width in widths]
+    return headed(
+        ConvolutionalEncoder(embed=read, windows=windows, dropout=config.dropout),
+        vocabulary,
+        dim=wide,
+        pool=POOLS[config.pool],
+        chain=config.head == "crf",
+        dropout=config.dropout,
     )
 
 

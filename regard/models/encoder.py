@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import nn
 
 from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.layers.encoders import TransformerEncoder
 from regard.layers.pooling import POOLS
 from regard.layers.positions import position
 from regard.layers.transformer import Stack
 from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, SelfAttention, Tagger, assembled
+from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Config:
     longest: int = 512  # tokens there are learned positions for
     pool: Literal["first", "mean", "max"] = "first"  # of labels: a token before the sentence, or all of its states
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: int = 0  # width of what the letters of a word make beside its vector; 0: they are not read
+    letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
     word_dropout: float = 0.0  # share of the words that are hidden in training
     dropout: float = 0.2  # on embeddings, on what each part adds and before the output
 
@@ -43,36 +45,31 @@ class Config:
 
 
 def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
-    places = position(config.positions, dim=config.dim, longest=config.longest)
-    cls = config.pool == "first" and not vocabulary.per_word
-
-    def body(dim: int) -> SelfAttention:
-        return SelfAttention(
-            enter=nn.Identity() if dim == config.dim else nn.Linear(dim, config.dim),
-            positions=places,
-            stack=Stack(
-                dim=config.dim,
-                heads=config.heads,
-                hidden=config.feed_forward,
-                layers=config.layers,
-                dropout=config.dropout,
-                norm=config.norm,
-                cross=False,
-            ),
-            dim=config.dim,
-            cls=cls,
-            dropout=config.dropout,
-        )
-
-    return assembled(
-        vocabulary=vocabulary,
-        embedding=config.dim,
-        body=body,
+    read = reader(vocabulary, dim=config.dim, letters=config.letters, word_dropout=config.word_dropout)
+    stack = Stack(
+        dim=config.dim,
+        heads=config.heads,
+        hidden=config.feed_forward,
+        layers=config.layers,
+        dropout=config.dropout,
+        norm=config.norm,
+        cross=False,
+    )
+    encoder = TransformerEncoder(
+        embed=read,
+        enter=nn.Linear(read.output_dim, config.dim) if read.output_dim != config.dim else None,
+        first=nn.Parameter(torch.randn(config.dim)) if config.pool == "first" and not vocabulary.per_word else None,
+        positions=position(config.positions, dim=config.dim, longest=config.longest),
+        stack=stack,
+        dropout=config.dropout,
+    )
+    return headed(
+        encoder,
+        vocabulary,
+        dim=config.dim,
         pool=POOLS[config.pool],
         chain=config.head == "crf",
-        letters=config.letters,
         dropout=config.dropout,
-        word_dropout=config.word_dropout,
     )
 
 

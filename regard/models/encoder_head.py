@@ -1,135 +1,25 @@
-"""The shell of what reads a sentence and names it, or each of its words: embed, read, name.
+"""The shell of what reads a sentence and names it, or each of its words: an encoder and a head.
 
-    P(label | x) from one vector of the sentence;   P(tags | x) from one vector a word, or from the chain of tags
-A body reads vectors, in one direction, both or all at once; a head pools or walks its states.
+P(label | x) from one vector of the sentence;   P(tags | x) from one vector a word, or from the chain of tags
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.interface import PAD, SPECIALS, UNK, Batch, Loss
-from regard.layers.cells import cell_named
 from regard.layers.chain import Chain
-from regard.layers.convolution import Windows
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded
-from regard.layers.positions import Positions
-from regard.layers.recurrent import Recurrent, Skip
-from regard.layers.transformer import Stack
+from regard.layers.reading import Reader, Spelling
 from regard.models.design import Vocabulary
 
 LABELS = len(SPECIALS)  # labels' numbers begin after the special tokens'
-BYTES = 256
-LETTER_DIM = 32
-
-
-class Body(Protocol):
-    output_dim: int
-
-    def __call__(self, x: Tensor, mask: Tensor) -> Encoded: ...  # (batch, source, dim), (batch, source)
-
-
-class Reader(nn.Module):
-    """A token's vector; beside it, where words are spelt out, what their letters make. In training some words are
-    hidden (word dropout), so that a word's neighbours must do without it."""
-
-    def __init__(self, *, embed: Embedding, spelling: Spelling | None = None, hidden_words: float = 0.0) -> None:
-        super().__init__()
-        self.embed = embed
-        self.spelling = spelling
-        self.hidden_words = hidden_words
-        self.output_dim = embed.weight.shape[1] + (spelling.output_dim if spelling else 0)
-
-    def forward(self, batch: Batch) -> Tensor:
-        tokens = batch.source
-        if self.training and self.hidden_words:
-            hidden = (torch.rand(tokens.shape, device=tokens.device) < self.hidden_words) & (tokens > UNK)
-            tokens = tokens.masked_fill(hidden, UNK)
-        embedded: Tensor = self.embed(tokens)  # (batch, source, dim)
-        if self.spelling is None:
-            return embedded
-        assert batch.spelling is not None
-        return torch.cat([embedded, self.spelling(batch.spelling)], -1)
-
-
-class Spelling(nn.Module):
-    """What the bytes of a word make: windows over them, the largest of each feature (Ma & Hovy 2016, section 2.1)."""
-
-    def __init__(self, *, dim: int, filters: int, width: int = 3, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.embed = Embedding(vocab=BYTES + 1, dim=dim, dropout=dropout)  # 0: beyond the word's end
-        self.windows = Windows(input_dim=dim, filters=filters, widths=(width,))
-        self.output_dim = filters
-
-    def forward(self, spelling: Tensor) -> Tensor:
-        """(batch, source, bytes) -> (batch, source, filters)."""
-        batch, source, width = spelling.shape
-        letters = spelling.view(batch * source, width)
-        return self.windows(self.embed(letters), letters != 0).amax(1).view(batch, source, -1)  # type: ignore[no-any-return]
-
-
-class Recurrence(nn.Module):
-    def __init__(self, recurrent: Recurrent, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.recurrent = recurrent
-        self.dropout = Dropout(dropout)
-        self.output_dim = recurrent.output_dim
-
-    def forward(self, x: Tensor, mask: Tensor) -> Encoded:
-        states, final = self.recurrent(x, mask)
-        states = self.dropout(states)
-        return Encoded(states, mask, final, states)
-
-
-def recurrence(
-    dim: int,
-    *,
-    hidden: int,
-    layers: int,
-    cell: str,
-    skip: Skip,
-    dropout: float,
-    bidirectional: bool = True,
-) -> Recurrence:
-    """A body that reads vectors of this width."""
-    recurrent = Recurrent(
-        cell=cell_named(cell),
-        input_dim=dim,
-        hidden=hidden,
-        layers=layers,
-        bidirectional=bidirectional,
-        dropout=dropout,
-        skip=skip,
-    )
-    return Recurrence(recurrent, dropout=dropout)
-
-
-class SelfAttention(nn.Module):
-    """Every token looks at every token; with `cls`, a learnt one stands before them."""
-
-    def __init__(self, *, enter: nn.Module, positions: Positions, stack: Stack, dim: int, cls: bool, dropout: float):
-        super().__init__()
-        self.enter = enter
-        self.positions = positions
-        self.stack = stack
-        self.dropout = Dropout(dropout)
-        self.cls = nn.Parameter(torch.randn(dim)) if cls else None
-        self.output_dim = dim
-
-    def forward(self, x: Tensor, mask: Tensor) -> Encoded:
-        x = self.enter(x)
-        if self.cls is not None:
-            x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], 1)
-            mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
-        places = torch.arange(x.shape[1], device=x.device)
-        states, _ = self.stack(self.dropout(self.positions(x, places)), mask=mask[:, None], real=mask)
-        return Encoded(states, mask, (), states)
 
 
 def _exact(scores: Tensor) -> Tensor:
@@ -186,7 +76,7 @@ class TagHead(nn.Module):
             nll = -(scores.log_softmax(-1).gather(-1, tags[..., None])[..., 0] * real).sum()
         else:
             nll = (self.chain.log_total(scores, real) - self.chain.score(scores, tags, real)).sum()
-        return Loss(nll, nll.detach(), int(real.sum()))
+        return Loss(nll, nll.detach(), len(real.nonzero()))
 
     def tags(self, encoded: Encoded, real: Tensor) -> Tensor:
         scores = self.emissions(encoded)
@@ -195,14 +85,15 @@ class TagHead(nn.Module):
 
 
 class EncoderWithHead(nn.Module):
-    def __init__(self, *, reader: Reader, body: Body, head: ClassHead | TagHead) -> None:
+    def __init__(self, encoder: nn.Module, head: ClassHead | TagHead) -> None:
         super().__init__()
-        self.reader = reader
-        self.body = body
+        self.encoder = encoder
         self.head = head
 
     def encoded(self, batch: Batch) -> Encoded:
-        return self.body(self.reader(batch), batch.source_mask)
+        beside = () if batch.spelling is None else (batch.spelling,)
+        encoded: Encoded = self.encoder(batch.source, *beside)
+        return encoded
 
     def loss(self, batch: Batch) -> Loss:
         return self.head.loss(self.encoded(batch), batch)
@@ -233,27 +124,27 @@ def words(batch: Batch) -> Tensor:
     return batch.source >= UNK
 
 
-def assembled(
-    *,
-    vocabulary: Vocabulary,
-    embedding: int,
-    body: Callable[[int], Body],
-    pool: Callable[[int], nn.Module],
-    chain: bool,
-    letters: int,
-    dropout: float,
-    word_dropout: float,
-) -> Classifier | Tagger:
-    """The shell around a body, which is made for the width of what it reads; for labels, or for tags."""
-    reader = Reader(
-        embed=Embedding(vocab=vocabulary.source, dim=embedding, dropout=dropout),
-        spelling=Spelling(dim=LETTER_DIM, filters=letters, dropout=dropout) if letters else None,
+def reader(
+    vocabulary: Vocabulary, *, dim: int, letters: int = 0, dropout: float = 0.0, word_dropout: float = 0.0
+) -> Reader:
+    return Reader(
+        embed=Embedding(vocab=vocabulary.source, dim=dim, dropout=dropout),
+        spelling=Spelling(filters=letters, dropout=dropout) if letters and vocabulary.per_word else None,
         hidden_words=word_dropout,
     )
-    made = body(reader.output_dim)
-    dim, labels = made.output_dim, vocabulary.target - LABELS
+
+
+def headed(
+    encoder: nn.Module,
+    vocabulary: Vocabulary,
+    *,
+    dim: int,
+    pool: Callable[[int], nn.Module],
+    chain: bool = False,
+    dropout: float = 0.0,
+) -> Classifier | Tagger:
+    """The encoder, whose states are `dim` wide, with a head for labels, or for tags."""
+    names = vocabulary.target - LABELS
     if vocabulary.per_word:
-        tags = TagHead(dim=dim, tags=labels, chain=chain, dropout=dropout)
-        return Tagger(reader=reader, body=made, head=tags)
-    head = ClassHead(pool=pool(dim), dim=dim, labels=labels, dropout=dropout)
-    return Classifier(reader=reader, body=made, head=head)
+        return Tagger(encoder, TagHead(dim=dim, tags=names, chain=chain, dropout=dropout))
+    return Classifier(encoder, ClassHead(pool=pool(dim), dim=dim, labels=names, dropout=dropout))
