@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import torch
 
 from regard.data.batches import pad, spelt
 from regard.data.sources import BETWEEN, Table
+from regard.data.spans import mark_spans, spans_of
 from regard.interface import PAD, Batch, Classifies, Tags, UserError
 from regard.models.encoder_head import LABELS
 
@@ -86,26 +87,6 @@ def name(run: Run, lines: Sequence[str]) -> list[Name]:
     return found
 
 
-def spans_of(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Beginning, end and kind of each span that BIO or BIOES tags mark; an I- that continues nothing begins one."""
-    begin, kind = 0, ""
-    for at, tag in enumerate([*tags, "O"]):
-        mark, _, here = tag.partition("-")
-        goes_on = bool(kind) and mark in ("I", "E") and here == kind
-        if kind and not goes_on:
-            yield begin, at, kind
-            kind = ""
-        if not goes_on and mark in ("B", "I", "S", "E"):
-            begin, kind = at, here
-        if kind and mark in ("S", "E"):
-            yield begin, at + 1, kind
-            kind = ""
-
-
-def marks_spans(tags: Counter[str]) -> bool:
-    return "O" in tags and all(tag == "O" or tag[:2] in ("B-", "I-", "E-", "S-") for tag in tags)
-
-
 def score(gold: Sequence[str], said: Sequence[str], *, per_word: bool) -> NamesScored:
     if not per_word:
         return _scored(list(gold), list(said), {})
@@ -113,7 +94,7 @@ def score(gold: Sequence[str], said: Sequence[str], *, per_word: bool) -> NamesS
     flat_gold = [tag for one, _ in words for tag in one]
     flat_said = [tag for _, other in words for tag in other]
     spans: dict[str, tuple[int, int, int]] = {}
-    if marks_spans(Counter(flat_gold)):
+    if mark_spans(flat_gold):
         for one, other in words:
             right, guessed = set(spans_of(one)), set(spans_of(other))
             for kind in {span[2] for span in right | guessed}:

@@ -303,8 +303,8 @@ def guess_fields(path: Path) -> tuple[str, str]:
             first = entries[0]
         except (ValueError, TypeError, IndexError, RecursionError):
             raise UserError(f"{path} is not JSONL: give one object a line, with texts in it.") from None
-        names = [key for key in first if all(isinstance(entry.get(key), str) for entry in entries)]
-        columns = {key: [entry[key] for entry in entries] for key in names}
+        names = [key for key in first if all(type(entry.get(key)) in (str, int) for entry in entries)]
+        columns = {key: [str(entry[key]) for entry in entries] for key in names}
     else:
         rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]
         width = min(map(len, rows), default=0)

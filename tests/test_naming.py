@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 import torch
 from command import Call
+from hypothesis import given
+from hypothesis import strategies as st
 
 import regard
 from regard import naming
 from regard.data.batches import spelt
 from regard.data.sources import Conll
+from regard.data.spans import spans_of, tags_of
 from regard.data.text import read_columns, read_fields
 from regard.interface import UserError
 from regard.layers.chain import Chain
@@ -28,6 +31,61 @@ from regard.layers.pooling import POOLS
 from regard.models import MODELS
 from regard.models.design import Vocabulary
 from regard.vectors import begin_with
+
+# --- spans -------------------------------------------------------------------------------------------------------
+
+kinds = st.sampled_from(("person", "creative-work", "x"))
+any_tags = st.lists(st.one_of(st.just("O"), st.builds("{}-{}".format, st.sampled_from("BIES"), kinds)), max_size=9)
+
+
+@given(any_tags, st.booleans())
+def test_mended_tags_mark_the_same_spans_by_the_rules(tags: list[str], ends: bool) -> None:
+    mended = tags_of(spans_of(tags), len(tags), ends=ends)
+    assert list(spans_of(mended)) == list(spans_of(tags))
+    assert tags_of(spans_of(mended), len(mended), ends=ends) == mended
+    for before, tag, after in zip(["O", *mended], mended, [*mended[1:], "O"], strict=False):
+        mark, _, kind = tag.partition("-")
+        assert mark in ("OBIES" if ends else "OBI")
+        if mark in ("I", "E"):
+            assert before in (f"B-{kind}", f"I-{kind}")
+        if ends and mark in ("B", "I"):
+            assert after in (f"I-{kind}", f"E-{kind}")
+
+
+def test_tags_against_the_rules_are_mended_and_said_to_be(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "t.conll"
+    file.write_text("EU B-ORG\nsees O\nBonn I-LOC\n\nHe O\nis O\n\nPeter I-PER\nBlack I-PER\n")
+    found = [(text, tags) for _, text, tags in Conll(train=str(file), valid=str(file)).lines("train", tmp_path)]
+    assert found == [("EU sees Bonn", "B-ORG O B-LOC"), ("He is", "O O"), ("Peter Black", "B-PER I-PER")]
+    recipe = tmp_path / "t.toml"
+    assert call("new", "tagging", file, "--valid-file", file, "-o", recipe).code == 0
+    checked = call("check", recipe)
+    assert checked.code == 0
+    assert "2 sentences (1, 3) have tags that are mended (I-LOC is read as B-LOC" in checked.out
+    trained = call("train", recipe, "train.epochs=0", "train.steps=1", "-o", tmp_path / "run")
+    assert trained.code == 0 and "In 2 sentences tags were mended" in trained.out
+    file.write_text("EU S-ORG\nNew B-LOC\nYork I-LOC\n\nBonn B-LOC\nis O\n")
+    found = [(text, tags) for _, text, tags in Conll(train=str(file), valid=str(file)).lines("train", tmp_path)]
+    assert found == [("EU New York", "S-ORG B-LOC E-LOC"), ("Bonn is", "S-LOC O")]
+
+
+def test_check_says_how_labels_are_shared_out(call: Call, tmp_path: Path) -> None:
+    train, valid, recipe = tmp_path / "t.jsonl", tmp_path / "v.jsonl", tmp_path / "s.toml"
+    rows = [{"text": f"film number {n}", "label": int(n % 12 == 0)} for n in range(36)]
+    train.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "film number 1", "label": 1}]))
+    valid.write_text('{"text": "film with a sequel", "label": 0}\n{"text": "another film", "label": 7}\n')
+    assert call("new", "classification", train, "--valid-file", valid, "-o", recipe).code == 0
+    checked = call("check", recipe)
+    assert checked.code == 1 and "valid has labels that train never has (7)" in checked.out
+    assert "train.balance" not in checked.out
+    assert "labels: 0 33 (89.2%), 1 4 (10.8%)" in checked.out and "1 with other names" in checked.out
+    valid.write_text('{"text": "film with a sequel", "label": 0}\n')
+    train.write_text("".join(json.dumps({**row, "label": int(row["text"].endswith(" 0"))}) + "\n" for row in rows))
+    checked = call("check", recipe)
+    assert checked.code == 0 and "'0' 35 times and '1' 1 times: train.balance" in checked.out
+    assert call("check", recipe, "--write", tmp_path / "clean").code == 1
+    assert not (tmp_path / "clean").exists()
+
 
 # --- the chain of tags -------------------------------------------------------------------------------------------
 

@@ -176,7 +176,7 @@ def test_a_table_gives_the_fields_by_name_or_number(tmp_path, pack, name, conten
         ("t.tsv", "a\tc\nx\ty\n", "no column 'b'.*a, c"),
         ("t.tsv", "", "no column 'a'"),
         ("t.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"}\n', "line 2: not a JSON object with texts for a, b"),
-        ("t.jsonl", '{"a": "x", "b": 7}\n', "line 1: not a JSON"),
+        ("t.jsonl", '{"a": 7, "b": "x"}\n', "line 1: not a JSON"),
         ("t.jsonl", '["a", "b"]\n', "line 1: not a JSON"),
         ("t.jsonl", "x\n", "line 1: not a JSON"),
         ("t.jsonl", "[" * 100_000 + "\n", "line 1: not a JSON"),

@@ -10,6 +10,7 @@ Writing what passes reads the text once more. One law: of what was written there
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,21 @@ import numpy as np
 from regard.check.characters import NAMES, Array
 from regard.check.clean import refuse_to_overwrite, write_clean
 from regard.check.compare import RATIO, Usual, compare
-from regard.check.faults import BIT, FAULTS, LEAKS, LEFT_OUT, NOT_SOUND, Checked, Finding, Summary, tell
+from regard.check.faults import (
+    BIT,
+    FAULTS,
+    LEAKS,
+    LEFT_OUT,
+    NOT_OF_NAMES,
+    NOT_SOUND,
+    OF_LABELS,
+    Checked,
+    Finding,
+    Summary,
+    tell,
+)
 from regard.check.scan import NAMED, Reports, Scan, known_characters
-from regard.data.sources import Line, Split
+from regard.data.sources import Line, Split, World
 from regard.data.text import encodable
 from regard.interface import UserError
 from regard.recipe import Recipe
@@ -29,35 +42,46 @@ __all__ = ["Checked", "Finding", "Summary", "check"]
 
 SPLITS: tuple[Split, Split] = ("train", "valid")
 SIDES = ("source", "target")
-SHOWN = 8  # characters that a finding shows
+SHOWN = 8  # characters that a finding shows, or labels
+UNEVEN = 10  # times as many of one label as of another: worth a word
 LONG = {
     "characters": "more than {longest} characters",
     "words": "more than {longest} tokens: words, signs and what joins them",
     "bpe": "more than {longest} tokens at the lowest estimate",
+    "given": "more than {longest} words",
 }
 UNKNOWN = {
     "characters": "each of them becomes <unk>",
     "words": "a word that has one becomes <unk>",
+    "given": "a word that has one becomes <unk>",
     "bpe": "spelt in bytes, which the model has not learnt to read there",
 }
 
 
 def check(recipe: Recipe, *, write: Path | None = None) -> Checked:
     """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it."""
-    if recipe.task != "translation":
-        raise UserError(
-            f"check looks over pairs of sentences, and {recipe.task} has none: train it and see how its text is read."
-        )
+    if recipe.task == "language":
+        raise UserError("check looks over pairs and labels, and language has none: train it and see how it is read.")
     if write is not None:
+        if recipe.task != "translation":
+            raise UserError(f"--write is for translation: mend what is said of {recipe.task} in the files themselves.")
         refuse_to_overwrite(write)
     reports, problems = Reports(), dict[str, None]()  # of lines that cannot be read, and of more than a line
-    train = Scan(readable(recipe, "train", reports, problems), recipe.tokens, reports)
+    labels = {split: Counter[str]() for split in SPLITS}
+
+    def scanned(split: Split, known: Array | None = None) -> Scan:
+        return Scan(readable(recipe, split, reports, problems, labels[split]), recipe.tokens, reports, known)
+
+    train = scanned("train")
     known = known_characters(train.seen, recipe.tokens)
     whole = len(train.numbers) > 0 and not problems  # else much of what valid has would seem new
-    valid = Scan(readable(recipe, "valid", reports, problems), recipe.tokens, reports, known if whole else None)
+    valid = scanned("valid", known if whole else None)
     usual = compare(train, valid)
     scans: dict[Split, Scan] = {"train": train, "valid": valid}
     for split, scan in scans.items():
+        if recipe.task != "translation":
+            scan.faults[:, 0] &= np.uint32(~NOT_OF_NAMES & 0xFFFFFFFF)
+            scan.faults[:, 1] &= np.uint32(OF_LABELS)
         if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
             least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
             problems[f"There is no pair to use in the {split} data: give {least}."] = None
@@ -70,21 +94,54 @@ def check(recipe: Recipe, *, write: Path | None = None) -> Checked:
         except UserError as problem:
             problems[str(problem)] = None
     findings = [Finding("error", "files", "", 0, (), encodable(problem)) for problem in problems]
-    findings += told(reports, Names(recipe))
+    findings += told(reports, recipe)
     for split, scan in scans.items():
-        findings += marked(scan, split, Names(recipe), details(recipe, usual, valid, known))
+        findings += marked(scan, split, recipe, details(recipe, usual, valid, known))
+    if recipe.task != "translation":
+        findings += unlike(labels["train"], labels["valid"], weighable=recipe.task == "classification")
     findings.sort(key=lambda finding: finding.severity != "error")  # otherwise as they are
-    summary = {split: summary_of(scan, split) for split, scan in scans.items()}
+    summary = {split: summary_of(scan, split, labels[split]) for split, scan in scans.items()}
     return Checked(tuple(findings), summary, dropped, write if dropped else None)
 
 
-def readable(recipe: Recipe, split: Split, reports: Reports, problems: dict[str, None]) -> Iterator[Line]:
-    """The lines of a split, as far as the files can be read."""
+def readable(
+    recipe: Recipe, split: Split, reports: Reports, problems: dict[str, None], labels: Counter[str]
+) -> Iterator[Line]:
+    """The lines of a split, as far as the files can be read; where they have labels, those are counted."""
+    data, per_word = recipe.data, recipe.task == "tagging"
     reports.begin(split)
     try:
-        yield from recipe.data.lines(split, recipe.folder, reports)
+        if isinstance(data, World) and recipe.task != "translation":
+            named = data.named(split, per_word=per_word)
+            lines: Iterator[Line] = ((number, *line) for number, line in enumerate(named, start=1))
+        else:
+            lines = data.lines(split, recipe.folder, reports)
+        for line in lines:
+            if recipe.task != "translation":
+                labels.update(line[2].split() if per_word else [line[2]])
+            if per_word:
+                reports.recent.clear()  # those are numbers of lines, these of sentences
+            yield line
     except UserError as problem:
         problems[str(problem)] = None
+
+
+def unlike(train: Counter[str], valid: Counter[str], *, weighable: bool) -> Iterator[Finding]:
+    """What is to be said of how often labels are given."""
+    if strange := [label for label in valid if label not in train]:
+        named = ", ".join(encodable(label) for label in strange[:SHOWN])
+        text = f"valid has labels that train never has ({named}): mend them, or add such lines to train."
+        yield Finding("error", "labels", "", 0, (), text)
+    if len(train) == 1:
+        yield Finding("error", "labels", "", 0, (), "train has one label only: there is nothing to tell apart.")
+    if weighable and len(train) > 1:
+        (most, often), (least, seldom) = train.most_common()[0], train.most_common()[-1]
+        if often >= UNEVEN * seldom:
+            text = (
+                f"train has {encodable(most)!r} {often:,} times and {encodable(least)!r} {seldom:,} times: "
+                "train.balance = true lets them weigh alike; look at macro F1 beside accuracy."
+            )
+            yield Finding("warning", "labels", "", 0, (), text)
 
 
 def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str, tuple[str, str]]:
@@ -99,15 +156,19 @@ def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str
     }
 
 
-def told(reports: Reports, names: Names) -> Iterator[Finding]:
+def told(reports: Reports, recipe: Recipe) -> Iterator[Finding]:
     """What the readers said."""
+    names, writable = Names(recipe), recipe.task == "translation"
     for key, count in reports.counts.items():
         where, lines = names.file(Path(key.file)), tuple(reports.first[key])
-        yield tell(key.kind, where, count, lines, detail=reports.details[key])
+        detail, noun = reports.details[key], "sentence" if key.kind == "tags" else "line"
+        yield tell(key.kind, where, count, lines, detail=detail, noun=noun, writable=writable)
 
 
-def marked(scan: Scan, split: Split, names: Names, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+def marked(scan: Scan, split: Split, recipe: Recipe, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
     """What the bits of a split's lines say."""
+    names, writable = Names(recipe), recipe.task == "translation"
+    noun = "sentence" if recipe.task == "tagging" else "line"
     for kind, fault in FAULTS.items():
         if kind == "encoding" or (split == "train" and BIT[kind] & LEAKS):
             continue  # told already, file by file; told of the lines in valid
@@ -116,7 +177,8 @@ def marked(scan: Scan, split: Split, names: Names, details: dict[str, tuple[str,
             if len(lines):
                 where, first = names.where(split, None if fault.pair else side), tuple(map(int, lines[:NAMED]))
                 detail = details.get(kind, ("", ""))[side]
-                yield tell(kind, where, len(lines), first, total=len(scan.numbers), detail=detail)
+                total = len(scan.numbers)
+                yield tell(kind, where, len(lines), first, total=total, detail=detail, noun=noun, writable=writable)
 
 
 def shown(characters: Array) -> str:
@@ -126,7 +188,7 @@ def shown(characters: Array) -> str:
     return " ".join(texts) + (" …" if len(found) > SHOWN else "")
 
 
-def summary_of(scan: Scan, split: Split) -> Summary:
+def summary_of(scan: Scan, split: Split, labels: Counter[str]) -> Summary:
     count = len(scan.numbers)
     different = scan.free_of(NOT_SOUND | BIT["duplicate"])
     middle = np.median(scan.lengths, axis=0) if count else (0, 0)
@@ -140,6 +202,7 @@ def summary_of(scan: Scan, split: Split) -> Summary:
         median=(int(middle[0]), int(middle[1])),
         longest=(int(longest[0]), int(longest[1])),
         distinct=(int(scan.seen[0].sum()), int(scan.seen[1].sum())),
+        labels=dict(labels.most_common()),
     )
 
 
@@ -151,6 +214,7 @@ class Names:
             self.files = recipe.data.files(recipe.folder)
         except UserError:  # one is missing, which reading it will say
             self.files = {}
+        self.sides = SIDES if recipe.task == "translation" else ("text", "label")
         paths = set(self.files.values())
         self.short = len({path.name for path in paths}) == len(paths)
 
@@ -171,4 +235,4 @@ class Names:
         if source != target:
             return shared + (f"{source} and {target}" if side is None else (source, target)[side])
         name = shared + source if source else split
-        return name if side is None else f"{name}, {SIDES[side]}"
+        return name if side is None else f"{name}, {self.sides[side]}"

@@ -25,6 +25,7 @@ class Fault:
 FAULTS = {
     "encoding": Fault("error", "{is} not UTF-8", "convert the file (iconv -f LATIN1 -t UTF-8)"),
     "row": Fault("error", "cannot be read ({detail})", "mend {them}"),
+    "tags": Fault("warning", "{has} tags that are mended ({detail})", "mend {them}", write=""),
     "binary": Fault("error", "{has} NUL bytes, which no text has", "convert the file to UTF-8"),
     "nothing": Fault("warning", "{is} empty on both sides", "delete {them}", pair=True),
     "empty": Fault("warning", "{is} empty on this side only", "fill {them} in"),
@@ -49,6 +50,8 @@ FAULTS = {
 }  # fmt: skip
 BIT = {name: 1 << place for place, name in enumerate(FAULTS)}
 NOT_SOUND = sum(BIT[name] for name in ("encoding", "binary", "nothing", "empty", "blank"))  # nothing to compare
+NOT_OF_NAMES = BIT["equal"] | BIT["ratio"]  # a text beside its label has no such thing
+OF_LABELS = sum(BIT[name] for name in ("empty", "blank", "binary", "control", "edges"))  # what a label can have
 LEAKS = BIT["leaked"] | BIT["leaked source"]
 # what --write leaves out: white space it trims, and what train and valid share stays in valid
 LEFT_OUT: dict[Split, int] = {"train": sum(BIT.values()) - BIT["edges"]}
@@ -65,13 +68,24 @@ class Finding:
     text: str  # what, how many, where and the remedy, in a sentence
 
 
-def tell(kind: str, where: str, count: int, lines: tuple[int, ...], *, total: int = 0, detail: str = "") -> Finding:
-    """The finding of a fault in so many lines, of which these are the first."""
+def tell(
+    kind: str,
+    where: str,
+    count: int,
+    lines: tuple[int, ...],
+    *,
+    total: int = 0,
+    detail: str = "",
+    noun: str = "line",
+    writable: bool = True,
+) -> Finding:
+    """The finding of a fault in so many lines, of which these are the first; `writable`: --write can mend it."""
     fault, one = FAULTS[kind], count == 1
     forms = {"is": "is" if one else "are", "has": "has" if one else "have", "them": "it" if one else "them"}
     numbers = ", ".join(map(str, lines)) + (", …" if count > len(lines) else "")
-    amount = f"{count:,} of {total:,} lines" if total else f"{count:,} line{'' if one else 's'}"
-    remedy = ", or ".join(part for part in (fault.remedy, fault.write) if part)
+    amount = f"{count:,} of {total:,} {noun}s" if total else f"{count:,} {noun}{'' if one else 's'}"
+    remedies = (fault.remedy, fault.write) if writable else (fault.remedy or "remove {them}",)
+    remedy = ", or ".join(part for part in remedies if part)
     says = f"{fault.says}; {remedy}.".format(**forms, detail=detail)
     return Finding(fault.severity, kind, where, count, lines, f"{where}: {amount} ({numbers}) {says}")
 
@@ -88,6 +102,7 @@ class Summary:
     median: tuple[int, int]  # characters of a line
     longest: tuple[int, int]
     distinct: tuple[int, int]  # characters that are not the same
+    labels: dict[str, int]  # how often each is given, the most frequent first; of pairs there are none
 
 
 @dataclass(frozen=True)

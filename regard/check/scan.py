@@ -26,7 +26,7 @@ from regard.check.characters import (
     scripts_of,
 )
 from regard.check.faults import BIT
-from regard.data.sources import Line, Split
+from regard.data.sources import MENDED, Line, Split
 from regard.data.text import NOT_UTF8
 from regard.data.tokens import RULES, SPLIT_WITH_SPACE, normal
 from regard.recipe import PlainTokens, Tokens
@@ -56,7 +56,11 @@ def too_long(tokens: Tokens | PlainTokens) -> Callable[[str], bool]:
             return False
         return len(SPLIT_WITH_SPACE.pre_tokenize_str(" " + text)) + unspaced > longest
 
-    return {"characters": lambda text: len(text) > longest, "words": words, "bpe": pieces}[tokens.kind]
+    def given(text: str) -> bool:
+        return len(text.split(" ")) > longest
+
+    rules = {"characters": lambda text: len(text) > longest, "words": words, "bpe": pieces, "given": given}
+    return rules[tokens.kind]
 
 
 def roughly(text: str) -> tuple[int, int, int]:
@@ -152,8 +156,10 @@ class Reports:
         self.recent.clear()
 
     def __call__(self, file: str, number: int, wrong: str) -> None:
-        self.recent.add(number)
-        key = Key(self.split, file, "encoding" if wrong.endswith(NOT_UTF8) else "row")
+        kind = "encoding" if wrong.endswith(NOT_UTF8) else "tags" if wrong.endswith(MENDED) else "row"
+        if kind != "tags":
+            self.recent.add(number)
+        key = Key(self.split, file, kind)
         if self.split == "valid" and key._replace(split="train") in self.counts:
             return
         self.counts[key] += 1
@@ -237,6 +243,6 @@ def known_characters(train: Array, tokens: Tokens | PlainTokens) -> Array:
     known = train | train[::-1] if joint else train.copy()
     kinds = classes()
     known |= np.isin(kinds, (NUL, BROKEN, CONTROL))
-    if tokens.kind == "words":
+    if tokens.kind in ("words", "given"):
         known |= kinds == SPACE  # spacing that train does not have is left out
     return known

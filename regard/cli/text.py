@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from regard.cli.naming import MOST_LABELS
 from regard.cli.shell import Json, RecipeFile, Settings, app, err, out, print_plain, recipe_with
 
 
@@ -92,7 +93,7 @@ def new(
     values = recipe.flat()
     for key, reason in reasons.items():
         out.print(f"{key} = {values[key]}: {reason}", markup=False)
-    checking = f"regard check {output}, then " if task == "translation" else ""
+    checking = f"regard check {output}, then " if task != "language" else ""
     out.print(f"\nWrote {output}. Next: {checking}regard train {output}", markup=False)
 
 
@@ -118,16 +119,23 @@ def check(
     for finding in checked.findings:
         out.print(finding.severity, style="red" if finding.severity == "error" else "yellow", end=": ")
         out.print(finding.text, markup=False)
+    named = read.task in ("classification", "tagging")
     for split, facts in checked.summary.items():
         passes = int(facts.passes * 10_000) / 100  # 100 only where all do
-        several = f"; {facts.several:,} with another target for an earlier source" if facts.several else ""
-        out.print(f"{split}: {facts.pairs:,} pairs, {passes} % pass{several}")
-        for side, name in enumerate(("source", "target")):
+        another = "other names for an earlier text" if named else "another target for an earlier source"
+        several = f"; {facts.several:,} with {another}" if facts.several else ""
+        out.print(f"{split}: {facts.pairs:,} {'sentences' if named else 'pairs'}, {passes} % pass{several}")
+        for side, name in enumerate(("text",) if named else ("source", "target")):
             out.print(
                 f"  {name}: {facts.words[side]:,} words, {facts.characters[side]:,} characters, "
                 f"{facts.distinct[side]:,} of them different; the median line has {facts.median[side]:,}, "
                 f"the longest {facts.longest[side]:,}"
             )
+        if facts.labels:
+            every = sum(facts.labels.values())
+            shown = [f"{name} {times:,} ({times / every:.1%})" for name, times in facts.labels.items()]
+            more = f", and {len(shown) - MOST_LABELS} more" if len(shown) > MOST_LABELS else ""
+            out.print(f"  labels: {', '.join(shown[:MOST_LABELS])}{more}", markup=False)
         if checked.written:
             dropped = ", ".join(f"{count:,} {kind}" for kind, count in checked.dropped[split].items())
             out.print(f"  left out: {dropped or 'nothing'}")

@@ -215,6 +215,8 @@ def show_plan(session: Session) -> None:
         )
     else:
         out.print(f"{name}, which counts, on {amount}.", markup=False)
+    for remark in session.corpus.remarks():
+        out.print(remark, markup=False)
     if session.resumed and session.training.step:
         out.print(f"Going on in {session.folder.path} from step {session.training.step}.", markup=False)
         return

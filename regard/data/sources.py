@@ -13,12 +13,14 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from regard.config import ABOVE_0, between, keep_within
 from regard.data import world
+from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
 from regard.data.text import Report, content_hash, read_columns, read_fields, read_lines, read_pairs
 from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
 Unit = Literal["line", "paragraph", "file"]
 BETWEEN = " \t "  # two texts that are read as one: no field of a table holds a tab
+MENDED = "breaks the rules of its tags"  # how a report of tags that were marked anew ends
 BLOCK = 1 << 16  # characters of a long text that are read at once, and then to the end of the line
 
 Line = tuple[int, str, str]  # a number to find it by, its source and its target
@@ -207,13 +209,26 @@ class Conll:
         _check_hold_out(self.valid, self.hold_out)
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        """Sentences, numbered. Spans whose tags break the rules of BIO or BIOES are marked anew, as they are read."""
         own_file = split == "valid" and self.valid
         path = find(self.valid if own_file else self.train, folder)
-        every = (
-            (number, " ".join(word for word, _ in sentence), " ".join(tag for _, tag in sentence))
-            for number, sentence in enumerate(read_columns(path, word=self.word, tag=self.tag), start=1)
-        )
+        every = self._sentences(path, report)
         return every if own_file else _side(every, split, self.hold_out)
+
+    def _sentences(self, path: Path, report: Report | None) -> Iterator[Line]:
+        def columns(report: Report | None) -> Iterator[tuple[int, list[tuple[str, str]]]]:
+            return enumerate(read_columns(path, word=self.word, tag=self.tag, report=report), start=1)
+
+        names = {tag for _, sentence in columns(lambda *_: None) for _, tag in sentence}
+        spans, ends = mark_spans(names), mark_ends(names)
+        for number, sentence in columns(report):
+            tags = [tag for _, tag in sentence]
+            if spans and (mended := tags_of(spans_of(tags), len(tags), ends=ends)) != tags:
+                if report:
+                    wrong = next(f"{was} is read as {now}" for was, now in zip(tags, mended, strict=True) if was != now)
+                    report(str(path), number, f"{wrong}, since it {MENDED}")
+                tags = mended
+            yield number, " ".join(word for word, _ in sentence), " ".join(tags)
 
     def files(self, folder: Path) -> dict[str, Path]:
         return _files(self, ("train", "valid"), folder)

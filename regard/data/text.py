@@ -129,6 +129,8 @@ def read_fields(
             try:
                 entry = json.loads(line)
                 values = [entry[field] for field in fields]
+                if type(values[-1]) is int:  # a label
+                    values[-1] = str(values[-1])
                 if not all(isinstance(value, str) for value in values):
                     raise TypeError
             except (ValueError, KeyError, TypeError, RecursionError):
@@ -172,11 +174,13 @@ def _between_commas(path: Path | str, report: Report | None) -> Iterator[tuple[i
         raise UserError(f"{path}, line {reader.line_num}: it is not CSV ({problem}); mend it.") from None
 
 
-def read_columns(path: Path | str, *, word: int, tag: int) -> Iterator[list[tuple[str, str]]]:
+def read_columns(
+    path: Path | str, *, word: int, tag: int, report: Report | None = None
+) -> Iterator[list[tuple[str, str]]]:
     """The sentences of a CoNLL file, which a blank line ends: (word, tag) from these columns, counted from 1, or from
     the end if negative. Columns stand between tabs, or where there are none between spaces."""
     sentence: list[tuple[str, str]] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, report=report), start=1):
         if not line.strip() or line.startswith("-DOCSTART-"):
             if sentence:
                 yield sentence
@@ -187,7 +191,9 @@ def read_columns(path: Path | str, *, word: int, tag: int) -> Iterator[list[tupl
             found = [cells[column - (column > 0)].strip() for column in (word, tag)]
         except IndexError:
             wanted = max(word, tag, key=abs)
-            raise UserError(f"{path}, line {number}: {len(cells)} columns, but column {wanted} is asked for.") from None
+            wrong = f"{len(cells)} columns, but column {wanted} is asked for"
+            _tell(report, str(path), number, wrong, "mend it, or set data.word and data.tag")
+            continue
         sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
     if sentence:
         yield sentence

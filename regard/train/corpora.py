@@ -12,7 +12,7 @@ import torch
 
 from regard import naming, score
 from regard.data.batches import Encoded, Lines, Named, Pairs, Shuffled, spelt, validation_plan
-from regard.data.sources import PlainText, Split, World, pairs
+from regard.data.sources import Conll, PlainText, Split, World, pairs
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, UNK, Learns, Sample, Scores, UserError, Windowed
@@ -59,6 +59,10 @@ class Corpus(ABC):
 
     def amount(self, encoded: tuple[Encoded, ...]) -> str:
         return f"{len(encoded[0]):,} {self.noun}"
+
+    def remarks(self) -> list[str]:
+        """What a person should know of how the data was read."""
+        return []
 
 
 class Translation(Corpus):
@@ -234,6 +238,15 @@ class Tagging(Naming):
 
     def encoders(self, tokenizers: Tokenizers) -> tuple[Callable[..., list[list[int]]], ...]:
         return (*super().encoders(tokenizers), spellings)
+
+    def remarks(self) -> list[str]:
+        data, mended = self.recipe.data, list[str]()
+        if isinstance(data, Conll):
+            for _ in data.lines("train", self.recipe.folder, lambda file, number, wrong: mended.append(wrong)):
+                pass
+        if not mended:
+            return []
+        return [f"In {len(mended):,} sentences tags were mended ({mended[0]}); regard check says where."]
 
 
 def spellings(texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:

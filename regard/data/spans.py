@@ -1,0 +1,48 @@
+"""Spans of words, as tags mark them.
+
+BIO     B-X begins a span of kind X, I-X goes on with it, O is in none
+BIOES   and E-X ends a span, S-X is one of a single word
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+MARKS = ("B-", "I-", "E-", "S-")
+
+
+def mark_spans(tags: Iterable[str]) -> bool:
+    """Whether tags with these names can be read as spans."""
+    names = set(tags)
+    return "O" in names and len(names) > 1 and all(tag == "O" or tag[:2] in MARKS for tag in names)
+
+
+def mark_ends(tags: Iterable[str]) -> bool:
+    """BIOES, not BIO."""
+    return any(tag[:2] in ("E-", "S-") for tag in tags)
+
+
+def spans_of(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Beginning, end and kind of each span that BIO or BIOES tags mark; an I- that continues nothing begins one."""
+    begin, kind = 0, ""
+    for at, tag in enumerate([*tags, "O"]):
+        mark, _, here = tag.partition("-")
+        goes_on = bool(kind) and mark in ("I", "E") and here == kind
+        if kind and not goes_on:
+            yield begin, at, kind
+            kind = ""
+        if not goes_on and mark in ("B", "I", "S", "E"):
+            begin, kind = at, here
+        if kind and mark in ("S", "E"):
+            yield begin, at + 1, kind
+            kind = ""
+
+
+def tags_of(spans: Iterable[tuple[int, int, str]], length: int, *, ends: bool) -> list[str]:
+    """The tags that mark these spans among so many words."""
+    tags = ["O"] * length
+    for begin, end, kind in spans:
+        tags[begin:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - begin - 1)]
+        if ends:
+            tags[end - 1] = f"S-{kind}" if end - begin == 1 else f"E-{kind}"
+    return tags
