@@ -71,16 +71,25 @@ def shown(value: object, most: int = 80) -> str:
 
 
 def help_texts(config: type) -> dict[str, str]:
-    """TOML key -> its field's trailing comment; a field on several lines has it on one of them."""
-    return _help_texts(typing.cast(Hashable, config))
+    """TOML key -> its field's trailing comment, from whichever class has it; a field on several lines has it on one of
+    them. Where a person's own class has no source to be found, there are none."""
+    found: dict[str, str] = {}
+    for each in reversed(config.__mro__):
+        if dataclasses.is_dataclass(each):
+            found |= _help_texts(typing.cast(Hashable, each))
+    return found
 
 
 @cache  # finding a class in its source takes long
 def _help_texts(config: Any) -> dict[str, str]:
-    source = textwrap.dedent(inspect.getsource(config))
+    try:
+        source = textwrap.dedent(inspect.getsource(config))
+        parts = ast.parse(source).body
+    except (OSError, TypeError, SyntaxError):  # it was made by a function, or its file has changed since
+        return {}
+    body = next((part.body for part in parts if isinstance(part, ast.ClassDef)), [])
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
     settings = {field.name for field in dataclasses.fields(config)}
     return {
         key_of(line.target.id): " ".join(
@@ -112,6 +121,18 @@ def fields_of(config: type) -> dict[str, Any]:
     """TOML key -> its type."""
     hints = typing.get_type_hints(config)
     return {key_of(field.name): hints[field.name] for field in dataclasses.fields(config)}
+
+
+def is_setting(kind: Any) -> bool:
+    """Whether a field of this type can be read and written."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Union:
+        return typing.get_origin(inner[0]) is typing.Literal and is_setting(inner[0]) and inner[1:] == (str,)
+    if origin is typing.Literal:
+        return all(isinstance(value, str) for value in inner)
+    if origin is tuple:
+        return inner[1:] == (...,) and is_setting(inner[0])
+    return kind in (bool, int, float, str)
 
 
 def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:

@@ -205,6 +205,7 @@ class Progress:
     gradient_norm: float
     tokens_per_second: float
     seconds: float  # of training so far, earlier attempts included
+    tokens: int  # of targets, learnt from so far
     done: float  # the share of the budget that is used, in [0, 1]
     valid: dict[str, float] | None = None  # after a validation: its metrics
     samples: tuple[Sample, ...] = ()  # after a validation: a few outputs

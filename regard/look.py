@@ -54,15 +54,17 @@ class Look:
 
 
 @contextmanager
-def reading(model: EncoderDecoder | Classifier) -> Iterator[list[Tensor]]:
-    """The vectors that the source's tokens are read as, kept so that gradients to them can be asked for."""
+def reading(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The vectors that tokens are read as (the source's, where there is one), kept so that gradients to them can be
+    asked for."""
     embedded: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
         embedded.append(output.detach().requires_grad_())
         return embedded[0]
 
-    hook = model.encoder.get_submodule("embed").register_forward_hook(keep)
+    reader = model.encoder if isinstance(model, EncoderDecoder | Classifier) else model
+    hook = reader.get_submodule("embed").register_forward_hook(keep)
     try:
         yield embedded
     finally:

@@ -6,6 +6,8 @@ import ctypes
 import math
 import os
 import platform
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ import torch
 from regard.interface import UserError
 
 MOST_THREADS = 1024
+PARENT = "REGARD_PARENT"  # in the environment: the process that this one should not outlive
 
 # Timed in a process of its own: on some virtual machines the processor advertises bf16 units that fault when used.
 _BF16_PROBE = """
@@ -31,6 +34,18 @@ def seconds(kind):
     return best
 print(seconds(torch.float32) / seconds(torch.bfloat16))
 """
+
+
+def end_with_parent() -> None:
+    """Be told to stop (SIGTERM) when the process that asked for this ends, however it ends; on Linux."""
+    if sys.platform == "linux" and os.environ.get(PARENT) == str(os.getppid()):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def memory() -> float:
+    """The most that this process has held at once, in megabytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 @cache

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from regard.data.batches import pad, spelt
-from regard.data.sources import BETWEEN, Table
+from regard.data.sources import BETWEEN, Conll, Table
 from regard.data.spans import mark_spans, spans_of
 from regard.interface import PAD, Batch, Classifies, Tags, UserError
 from regard.models.encoder_head import LABELS
 
 if TYPE_CHECKING:
+    from regard.recipe import Recipe
     from regard.run import Run
 
 AT_ONCE = 64  # sentences
@@ -85,6 +87,18 @@ def name(run: Run, lines: Sequence[str]) -> list[Name]:
             for i, named in zip(some, names_of(run, batch), strict=True):
                 found[i] = named
     return found
+
+
+def named_in(recipe: Recipe, file: Path) -> Iterator[tuple[str, str]]:
+    """The sentences of a file of the same form as the training data, with their names."""
+    data: Conll | Table
+    if recipe.task == "tagging":
+        data = recipe.data if isinstance(recipe.data, Conll) else Conll(train="", valid=str(file))
+    else:
+        fields = Table(train="", source="1", target="2", valid=str(file))
+        data = recipe.data if isinstance(recipe.data, Table) else fields
+    data = replace(data, valid=str(file.absolute()), hold_out=0.0)
+    return ((text, names) for _, text, names in data.lines("valid", Path.cwd()))
 
 
 def score(gold: Sequence[str], said: Sequence[str], *, per_word: bool) -> NamesScored:

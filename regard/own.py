@@ -1,4 +1,4 @@
-"""A class in a file of one's own, by place: `my_cells.py:Leaky`.
+"""A file of one's own: a class in it by place, `my_cells.py:Leaky`, or a whole model by its path, `my_model.py`.
 
 A file is read as it is now, never from a compiled copy, and run once in a process unless it changes. It is a module
 under a name of its own: nothing is added to where Python looks for modules.
@@ -10,13 +10,15 @@ import hashlib
 import inspect
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from regard.config import unknown
+from regard.config import is_place, unknown
 from regard.interface import UserError
 
 T = TypeVar("T")
@@ -49,12 +51,11 @@ def module(file: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     made = sys.modules[name] = module_from_spec(spec)  # where dataclasses and inspect look for it
     try:
-        spec.loader.exec_module(made)
-    except BaseException as problem:
+        with blamed(file, f"{file} cannot be imported"):
+            spec.loader.exec_module(made)
+    except BaseException:
         del sys.modules[name]
-        if isinstance(problem, KeyboardInterrupt):
-            raise
-        raise UserError(f"{file} cannot be imported: {blame(problem, file)}.") from problem
+        raise
     return made
 
 
@@ -73,8 +74,24 @@ def part(place: str, kind: type[T]) -> type[T]:
     return found
 
 
+def title(name: str) -> str:
+    """A model's name as it is shown: of a file its own name, without the folders before it."""
+    return Path(name).stem if is_place(name) else name
+
+
 def is_a(value: Any, kind: type) -> bool:
     return inspect.isclass(value) and issubclass(value, kind)
+
+
+@contextmanager
+def blamed(file: Path, what: str) -> Iterator[None]:
+    """What goes wrong in here is a sentence: what cannot be done, and because of which line of the file."""
+    try:
+        yield
+    except (KeyboardInterrupt, UserError):
+        raise
+    except BaseException as problem:  # SystemExit too: a file that leaves does not end the command
+        raise UserError(f"{what}: {blame(problem, file)}.") from problem
 
 
 def blame(problem: BaseException, file: Path) -> str:

@@ -7,19 +7,19 @@ straight line through OKLab (Ottosson 2020), so that equal steps of weight are e
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from html import escape
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
+
+from regard.markup import inert_json, policy_hash
 
 SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎"}
 SCALES = {"light": ("#eff3f9", "#08298a"), "dark": ("#20262f", "#b5dcff")}  # the colours of weight 0 and weight 1
@@ -91,7 +91,7 @@ def page(sentences: Sequence[Sentence], *, title: str, words: Mapping[str, str] 
     template = files("regard").joinpath("page.html").read_text(encoding="utf-8")
     parts = {
         "policy": _policy(template),
-        "title": escape(_legible(title)),
+        "title": escape(legible(title)),
         "content": _content(sentences, title, words),
         "weights": "\n".join(
             f'<script type="text/plain" id="weights-{s}-{v}">{_pack(view.weights)}</script>'
@@ -106,7 +106,7 @@ def fragment(sentence: Sentence) -> str:
     """The page of one sentence for a notebook's cell, in a frame, so that neither can touch the other."""
     rows = max(len(view.rows) for view in sentence.views)
     height = min(max(560, 360 + 40 * rows), 860)
-    document, name = escape(page([sentence], title=sentence.title)), escape(_legible(sentence.title))
+    document, name = escape(page([sentence], title=sentence.title)), escape(legible(sentence.title))
     return (
         f'<iframe title="{name}" width="100%" height="{height}" style="border: 0" '
         f'sandbox="allow-scripts allow-downloads" srcdoc="{document}"></iframe>'
@@ -135,10 +135,10 @@ def visible(token: str) -> str:
     """A token as it can be seen: signs for white space, code points for what has no ink, a circle under a lone mark."""
     if unicodedata.category(token[:1] or "a").startswith("M"):
         token = "◌" + token
-    return _legible(token, spaces=False) or EMPTY
+    return legible(token, spaces=False) or EMPTY
 
 
-def _legible(text: str, *, spaces: bool = True) -> str:
+def legible(text: str, *, spaces: bool = True) -> str:
     """Without what hides, reorders or breaks text (controls, bidi overrides, lone surrogates)."""
     inked = any(unicodedata.category(character)[0] not in "CZM" for character in text)
     return "".join(
@@ -161,18 +161,18 @@ def _pack(weights: NDArray[np.floating]) -> str:
 def _content(sentences: Sequence[Sentence], title: str, words: Mapping[str, str]) -> str:
     """All but the weights, as JSON that cannot end the element it stands in."""
     content = {
-        "title": _legible(title),
+        "title": legible(title),
         "words": dict(words),
         "scales": {theme: scale(*ends) for theme, ends in SCALES.items()},
         "sentences": [
             {
-                "title": _legible(sentence.title),
-                "output": _legible(sentence.output),
-                "note": _legible(sentence.note),
+                "title": legible(sentence.title),
+                "output": legible(sentence.output),
+                "note": legible(sentence.note),
                 "views": [
                     {
                         "id": f"weights-{s}-{v}",
-                        "name": _legible(view.name),
+                        "name": legible(view.name),
                         "layer": view.layer,
                         "heads": len(view.weights),
                         "rows": [visible(token) for token in view.rows],
@@ -184,15 +184,14 @@ def _content(sentences: Sequence[Sentence], title: str, words: Mapping[str, str]
             for s, sentence in enumerate(sentences)
         ],
     }
-    return json.dumps(content).replace("<", "\\u003c")
+    return inert_json(content)
 
 
 def _policy(template: str) -> str:
     """Nothing is fetched, and no style or script runs but the template's own."""
 
     def own(tag: str) -> str:
-        text = template.split(f"<{tag}>")[1].split(f"</{tag}>")[0]
-        return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+        return policy_hash(template.split(f"<{tag}>")[1].split(f"</{tag}>")[0])
 
     return (
         f"default-src 'none'; script-src {own('script')}; style-src {own('style')}; img-src blob:; "

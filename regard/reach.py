@@ -85,7 +85,7 @@ def reach(run: Run, *, length: int = LENGTH) -> Reach:
     clip = run.recipe.train.clip
     stages = [stage(of, batch, clip, length) for of in (untrained(run), model)]
     far = max(len(felt.norms) for felt in stages[1].flow.felt) - 1
-    return Reach(run.recipe.model_name, batch.size, far, clip, *stages)
+    return Reach(run.recipe.model_title, batch.size, far, clip, *stages)
 
 
 def recurrent(run: Run) -> LanguageModel | EncoderDecoder:

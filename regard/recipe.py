@@ -1,15 +1,18 @@
 """A recipe: everything a run depends on, in one TOML file.
 
 task, seed, [data], [tokens], [model], [train]. [data] and [model] are tagged unions: their `name` says which
-settings they have, and a model's `preset` fills in what is not written.
+settings they have, and a model's `preset` fills in what is not written. A model may be a file of one's own, which is
+executed to know its settings; for the recipe of a run, only if it is what it was when the run was begun.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -20,6 +23,7 @@ from regard.config import (
     between,
     is_place,
     keep_within,
+    key_of,
     override,
     parse,
     shown,
@@ -31,7 +35,8 @@ from regard.data.sources import SOURCES, Source, find
 from regard.data.text import content_hash
 from regard.data.tokens import Kind
 from regard.interface import UserError
-from regard.models import MODELS
+from regard.models import MODELS, design_of
+from regard.models.design import Design
 from regard.train.training import TrainConfig
 
 SECTIONS = ("task", "seed", "folder", "data", "tokens", "model", "train")
@@ -53,9 +58,9 @@ class Tokens:
 
 @dataclass(frozen=True)
 class PlainTokens:
-    """How the text of a language model becomes tokens."""
+    """How the text of a language model, or of one that gives names, becomes tokens."""
 
-    kind: Kind = "bpe"  # words, characters or bpe (sub-words, byte by byte where it must)
+    kind: Kind = "bpe"  # words, characters, bpe (sub-words, byte by byte where it must), or given: between spaces
     size: int = 8000  # most types in the vocabulary; 0: all
     at_least: int = 1  # times a type must occur to be in it
     longest: int = 256  # tokens in a text, at most, unless it is a whole file: a longer one is left out
@@ -97,10 +102,15 @@ class Recipe:
     data_name: str
     data: Source
     tokens: Tokens | PlainTokens
-    model_name: str
-    model: Any  # the Config of the model of that name
+    model_name: str  # or the whole path of a file of one's own
+    model: Any  # the Config of that model
     train: TrainConfig
     folder: Path = Path()  # relative paths in it start here
+
+    @property
+    def model_title(self) -> str:
+        """The model's name as it is shown."""
+        return own.title(self.model_name)
 
     def to_toml(self, *, placed: bool = False, reasons: Mapping[str, str] | None = None) -> str:
         """Complete and commented; reading it gives this recipe again.
@@ -132,6 +142,8 @@ class Recipe:
     def code(self) -> dict[str, str]:
         """The files of one's own that it names, and the hash of each."""
         files = {own.split(value)[0] for value in vars(self.model).values() if is_place(value)}
+        if is_place(self.model_name):
+            files.add(self.model_name)
         return {file: content_hash(file) for file in sorted(files)}
 
 
@@ -176,11 +188,16 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
                 remarks.append(f"{setting}: model.{', model.'.join(dropped)} go back to that model's preset.")
         override(table, setting)
     typed = {setting.split("=")[0].strip() for setting in settings}
-    return parse_recipe(table, folder=path.parent.resolve(), typed=typed), remarks
+    run = Folder(path.parent)
+    of_run = run if path == run.config else None
+    return parse_recipe(table, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
 
 
-def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Container[str] = ()) -> Recipe:
-    """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder."""
+def parse_recipe(
+    table: Mapping[str, Any], *, folder: Path = Path(), typed: Container[str] = (), run: Folder | None = None
+) -> Recipe:
+    """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder. `run`: the
+    folder whose recipe this is, by the name of its file."""
     for key in table:
         if key not in SECTIONS:
             raise unknown(key, SECTIONS, "The key")
@@ -197,16 +214,22 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Cont
     place = table.get("folder", str(folder))
     if not isinstance(place, str):
         raise UserError(f"folder = {shown(place)} must be a text in quotes.")
-    data_name, data = _tagged(table, "data", {name: SOURCES[name] for name in terms.data})
-    model_name, model = _tagged(table, "model", {name: MODELS[name] for name in MODELS if task in MODELS[name].tasks})
-    design = MODELS[model_name]
-    preset = model.pop("preset", None)
-    base = design.config()
-    if preset is not None:
-        if not isinstance(preset, str) or preset not in design.presets:
-            raise unknown(preset, design.presets, f"The preset of {model_name}")
-        base = design.presets[preset]
-    config = parse(design.config, {**dataclasses.asdict(base), **model}, where="model")
+    data_name, data = _tagged(table, "data", terms.data)
+    model_name, values = _tagged(table, "model", [name for name in MODELS if task in MODELS[name].tasks], or_file=True)
+    found = partial(_found, folder=folder / place, of_a_run="folder" in table, typed=typed)
+    if is_place(model_name):
+        model_name = found("model.name", model_name, "the model")
+        if run and "model.name" not in typed:
+            refuse_other_model(model_name, run)
+    design = design_of(model_name)
+    if task not in design.tasks:
+        raise UserError(
+            f"The model in {model_name} is for {', '.join(map(str, design.tasks)) or 'nothing'}, not for {task}: "
+            f"choose another, or add {task!r} to the tasks of its DESIGN."
+        )
+    model = _settings(design, model_name, values)
+    places = {key: own.split(value) for key, value in vars(model).items() if is_place(value)}
+    cells = {key: f"{found(f'model.{key}', file, name)}:{name}" for key, (file, name) in places.items()}
     train = parse(TrainConfig, table.get("train", {}), where="train")
     if train.metric not in terms.metrics:
         raise unknown(train.metric, terms.metrics, f"For {task}, train.metric =")
@@ -224,42 +247,75 @@ def parse_recipe(table: Mapping[str, Any], *, folder: Path = Path(), typed: Cont
         data=parse(SOURCES[data_name], data, where="data"),
         tokens=tokens,
         model_name=model_name,
-        model=_found(config, folder / place, of_a_run="folder" in table, typed=typed),
+        model=dataclasses.replace(model, **cells) if cells else model,
         train=train,
         folder=folder / place,
     )
 
 
-def _found(model: Any, folder: Path, *, of_a_run: bool, typed: Container[str]) -> Any:
-    """The model's settings, with files of one's own by their whole paths.
+def _settings(design: Design, model_name: str, values: dict[str, Any]) -> Any:
+    """The model's settings: those that are given, over a preset's."""
+    preset = values.pop("preset", None)
+    if preset is not None and (not isinstance(preset, str) or preset not in design.presets):
+        raise unknown(preset, design.presets, f"The preset of {model_name}")
+    a_stranger = own.blamed(Path(model_name), f"The settings of {model_name} cannot be made")
+    with a_stranger if is_place(model_name) else nullcontext():
+        base = design.config() if preset is None else design.presets[preset]
+        written = {key_of(field.name): vars(base)[field.name] for field in dataclasses.fields(base)}
+        return parse(design.config, {**written, **values}, where="model")
 
-    A run's recipe has them so already. One that has not was made by somebody else, to bring its own code.
+
+def _found(key: str, path: str, holds: str, *, folder: Path, of_a_run: bool, typed: Container[str]) -> str:
+    """The whole path of a file of one's own.
+
+    A run's recipe has it so already. One that has not was made by somebody else, to bring its own code.
     """
-    found = {}
-    for key, value in vars(model).items():
-        if is_place(value):
-            path, name = own.split(value)
-            here = f"model.{key}" in typed
-            file = find(path, *([Path.cwd()] if here else []), folder)
-            if not file.is_file():
-                raise UserError(f"model.{key} = {value!r} is not a file: name the Python file that {name} is in.")
-            if of_a_run and not here and path != str(file):
-                raise UserError(f"model.{key} = {value!r} must be a whole path in the recipe of a run, such as {file}.")
-            for each in file.parents:
-                if Folder(each).begun():
-                    raise UserError(
-                        f"{file} lies inside the run {each}, and code that comes with a run is never executed: "
-                        "if you trust it, move it elsewhere."
-                    )
-            found[key] = f"{file}:{name}"
-    return dataclasses.replace(model, **found) if found else model
+    here = key in typed
+    file = find(path, *([Path.cwd()] if here else []), folder)
+    if not file.is_file():
+        raise UserError(f"{key} = {path!r} is not a file: name the Python file that {holds} is in.")
+    if of_a_run and not here and path != str(file):
+        raise UserError(f"{key} = {path!r} must be a whole path in the recipe of a run, such as {file}.")
+    for each in file.parents:
+        if Folder(each).begun():
+            raise UserError(
+                f"{file} lies inside the run {each}, and code that comes with a run is never executed: "
+                "if you trust it, move it elsewhere."
+            )
+    return str(file)
 
 
-def _tagged(table: Mapping[str, Any], section: str, known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def refuse_other_model(file: str, run: Folder) -> None:
+    """Before it is executed to know its settings."""
+    if not run.environment.is_file():
+        raise UserError(
+            f"{run.config} is named as the recipe of a run is, and no {run.environment.name} beside it says what "
+            f"{file} was: call a recipe of your own something else."
+        )
+    refuse_other_code({file: content_hash(file)}, run, anew=f"-o and model.name={file}")
+
+
+def refuse_other_code(now: Mapping[str, str], run: Folder, *, anew: str = "-o") -> None:
+    """Files of one's own must be what they were when the run was begun; they are compared before they are executed."""
+    if not now:
+        return
+    before = run.facts().get("code")
+    known = before if isinstance(before, dict) else {}
+    changed = [file for file in now if now[file] != known.get(file)]
+    if changed:
+        raise UserError(
+            f"The code has changed since {run.path} was begun ({', '.join(changed)}): "
+            f"restore it, or start anew with {anew}."
+        )
+
+
+def _tagged(
+    table: Mapping[str, Any], section: str, known: Sequence[str], *, or_file: bool = False
+) -> tuple[str, dict[str, Any]]:
     values = dict(table.get(section, {}))
     name = values.pop("name", None)
     if name is None:
         raise UserError(f"The recipe has no {section}.name: it must be one of {', '.join(known)}.")
-    if not isinstance(name, str) or name not in known:
+    if not isinstance(name, str) or (name not in known and not (or_file and is_place(name))):
         raise unknown(name, known, f"{section}.name =")
     return name, values

@@ -5,13 +5,12 @@ No script, nothing fetched; light or dark as the reader's system is.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
 from html import escape
 
 from regard.chart import STYLE as CHART_STYLE
 from regard.chart import Curve, curve_chart
+from regard.markup import numbers, policy_hash, quiet, scroller, table
 from regard.plot import Rows, felt_rows, gate_rows, number, said, spectrum_rows
 from regard.reach import Reach
 
@@ -49,13 +48,14 @@ cell remember."""
 
 def report(found: Reach) -> str:
     title = f"How far back {found.model} feels a loss"
-    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(said(found))}</p>", "<h2>Felt at a distance</h2>", _p(FELT)]
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(said(found))}</p>", "<h2>Felt at a distance</h2>", quiet(FELT)]
     parts += [_felt(found, layer) for layer in found.layers]
     parts += [_named(felt_rows(found)), *_spectra(found)]
     if found.after.flow.gates:
-        parts += ["<h2>Gates</h2>", _p(GATES), *(_gates(found, layer) for layer in found.layers)]
+        parts += ["<h2>Gates</h2>", quiet(GATES), *(_gates(found, layer) for layer in found.layers)]
         parts.append(_named([{k: v for k, v in row.items() if "time" not in k} for row in gate_rows(found)]))
-    policy = f"default-src 'none'; style-src {_hash(STYLE)} {_hash(CHART_STYLE)}; base-uri 'none'; form-action 'none'"
+    styles = f"{policy_hash(STYLE)} {policy_hash(CHART_STYLE)}"
+    policy = f"default-src 'none'; style-src {styles}; base-uri 'none'; form-action 'none'"
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -70,7 +70,7 @@ def report(found: Reach) -> str:
 
 def _spectra(found: Reach) -> list[str]:
     rows = spectrum_rows(found)
-    return ["<h2>Singular values of the recurrent matrices</h2>", _p(SPECTRA), _named(rows)] if rows else []
+    return ["<h2>Singular values of the recurrent matrices</h2>", quiet(SPECTRA), _named(rows)] if rows else []
 
 
 def _felt(found: Reach, layer: str) -> str:
@@ -111,27 +111,9 @@ def _figure(chart: str, names: Sequence[str], columns: Sequence[Sequence[float]]
         {place: str(first + at), **{name: number(value) for name, value in zip(names, values, strict=True)}}
         for at, values in enumerate(zip(*columns, strict=True))
     ]
-    table = f'<div class="scroll" tabindex="0">{_table(rows)}</div>'
-    return (
-        f'<figure><div class="scroll" tabindex="0">{chart}</div>'
-        f"<details><summary>The numbers</summary>{table}</details></figure>"
-    )
-
-
-def _table(rows: Rows) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(value)}</td>' for value in row.values())}</tr>\n" for row in rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+    return f"<figure>{scroller(chart)}{numbers(table(rows))}</figure>"
 
 
 def _named(rows: Rows) -> str:
     """A table whose first two columns are words."""
-    return f'<div class="scroll named" tabindex="0">{_table(rows)}</div>'
-
-
-def _p(text: str) -> str:
-    return f'<p class="quiet">{escape(text)}</p>'
-
-
-def _hash(style: str) -> str:
-    return f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'"
+    return scroller(table(rows), "named")

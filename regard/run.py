@@ -16,12 +16,12 @@ from regard.data.sources import PlainText, Unit
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, UNK, Fits, UserError
 from regard.look import Look, look
-from regard.models import MODELS
+from regard.models import design_of
 from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
 from regard.perplexity import check_alike
 from regard.predict import Decoding, Prediction, predict
-from regard.recipe import Recipe, read_recipe
+from regard.recipe import Recipe, read_recipe, refuse_other_code
 from regard.train.weights import load_weights
 
 
@@ -71,24 +71,14 @@ def build_model(recipe: Recipe, tokenizers: Tokenizers) -> nn.Module:
     torch.manual_seed(recipe.seed)
     per_word = recipe.task == "tagging"
     vocabulary = Vocabulary(tokenizers.source.size, tokenizers.target.size, tokenizers.joint, per_word)
-    return MODELS[recipe.model_name].build(recipe.model, vocabulary)
-
-
-def refuse_other_code(recipe: Recipe, folder: Folder) -> None:
-    """A file of one's own must be what it was when the run was begun; it is compared before it is executed."""
-    now = recipe.code()
-    if now and now != (before := folder.facts().get("code", {})):
-        changed = ", ".join(file for file in now if now[file] != before.get(file))
-        raise UserError(
-            f"The code has changed since {folder.path} was begun ({changed}): restore it, or start anew with -o."
-        )
+    return design_of(recipe.model_name).build(recipe.model, vocabulary)
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Run:
     """The best model of a run folder."""
     folder = Folder(path).must_exist()
     recipe, _ = read_recipe(folder.config)
-    refuse_other_code(recipe, folder)
+    refuse_other_code(recipe.code(), folder)
     tokenizers = Tokenizers.read(folder.tokenizer)
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import safetensors
 
+from regard import own
 from regard.checkpoint import Folder
 from regard.interface import UserError
 
@@ -45,7 +46,7 @@ def listed(folder: Folder) -> Listed:
     name, megabytes = folder.path.name, size / 1e6
     try:
         recipe = tomllib.loads(folder.config.read_text(encoding="utf-8"))
-        task, model = str(recipe["task"]), str(recipe["model"]["name"])
+        task, model = str(recipe["task"]), own.title(str(recipe["model"]["name"]))
         step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
         entries = list(log_entries(folder))
     except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):
@@ -81,8 +82,9 @@ def best(entries: list[dict[str, Any]]) -> str:
     if not metrics:
         return ""
     shown = [f"loss {metrics[-1]['loss']:.3f}"] if "loss" in metrics[-1] else []
-    if "bleu" in metrics[-1]:
-        shown.append(f"BLEU {metrics[-1]['bleu']:.2f}")
+    for name, told, times in (("bleu", "BLEU", 1), ("accuracy", "accuracy", 100), ("f1", "F1", 100)):
+        if name in metrics[-1]:
+            shown.append(f"{told} {times * metrics[-1][name]:.2f}")
     return ", ".join(shown)
 
 

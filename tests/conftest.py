@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from command import Call, Result
@@ -23,3 +24,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         return Result(int(ended.value.code or 0), said.out, said.err)
 
     return called
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, and no other place where files of one's own are looked for."""
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

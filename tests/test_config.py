@@ -205,7 +205,7 @@ def test_right_values():
         ({"seed": 1.0}, "seed = 1.0 must be a whole number"),
         ({"seed": True}, "seed = True must be a whole number"),
         ({"model": {"name": "transformr"}}, "model.name = 'transformr' does not exist: did you mean 'transformer'?"),
-        ({"model": {}}, "The recipe has no model.name: it must be one of seq2seq, rnnsearch, transformer"),
+        ({"model": {}}, "The recipe has no model.name: it must be one of seq2seq, rnnsearch, convs2s, transformer"),
         ({"model": {"name": "transformer", "preset": "tny"}}, "did you mean 'tiny'?"),
         ({"model": {"name": "seq2seq", "preset": "tiny"}}, "'tiny' does not exist"),
         ({"model": {"name": "transformer", "dim": 7}}, "dim = 7 must be a multiple of heads = 4"),

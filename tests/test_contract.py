@@ -18,7 +18,7 @@ from regard.data.batches import SPELT
 from regard.interface import BOS, EOS, PAD, Batch, Classifies, Generates, Learns, Tags
 from regard.layers.attention import KERNELS, SCORES, watch
 from regard.layers.cells import CELLS
-from regard.models import MODELS, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, transformer
+from regard.models import MODELS, convs2s, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import EncoderWithHead
@@ -65,6 +65,17 @@ def table() -> dict[str, Case]:
         cases[f"transformer {norm} {normalisation} {positions} {tied}"] = ("transformer", config, APART)
     for tie in (True, False):
         cases[f"transformer joint tie={tie}"] = ("transformer", transformer.Config(**stack, tie=tie), JOINT)
+    windows: dict[str, Any] = {"embedding": 5, "hidden": 7, "longest": 19, "dropout": 0.0}
+    for layers, width, positions, tie in (
+        (1, 3, "learned", True),
+        (2, 2, "sinusoidal", True),
+        (3, 3, "learned", False),
+        (2, 4, "sinusoidal", False),
+    ):
+        config = convs2s.Config(**windows, layers=layers, width=width, positions=positions, tie=tie)
+        cases[f"convs2s {layers} x {width} {positions}"] = ("convs2s", config, APART)
+    for tie in (True, False):
+        cases[f"convs2s joint tie={tie}"] = ("convs2s", convs2s.Config(**windows, tie=tie, layers=2), JOINT)
     for direct in (True, False):
         config = neural_lm.Config(order=3, embedding=5, hidden=7, direct=direct, dropout=0.0)
         cases[f"neural_lm direct={direct}"] = ("neural_lm", config, JOINT)
@@ -477,8 +488,9 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     seen = model.attention(batch)  # (batch, layers, heads, target, source)
     _, config, _ = CASES[name]
-    layers = config.layers if isinstance(config, transformer.Config) else 1
-    assert seen.shape == (3, layers, config.heads, 5, 7)
+    layers = 1 if isinstance(config, rnnsearch.Config) else config.layers
+    heads = 1 if isinstance(config, convs2s.Config) else config.heads
+    assert seen.shape == (3, layers, heads, 5, 7)
     sums = seen.sum(-1)
     nothing = sums == 0
     if name.startswith(("rnnsearch boxcar", "rnnsearch epanechnikov")):
@@ -544,8 +556,9 @@ def test_a_seed_decides_every_weight(name: str) -> None:
 
 
 def test_tied_matrices_are_one() -> None:
-    counts = {}
-    for name in ("transformer joint tie=True", "transformer joint tie=False", "transformer pre layer sinusoidal tied"):
-        own = weights(build(name))
-        counts[name] = sum(tensor.shape == (TARGET_VOCAB, 15) for tensor in own.values())
-    assert list(counts.values()) == [1, 3, 1]  # the third's source vocabulary has another size
+    for apart in ("transformer pre layer sinusoidal tied", "convs2s 1 x 3 learned"):
+        model, counts = apart.split()[0], []
+        for name in (f"{model} joint tie=True", f"{model} joint tie=False", apart):
+            own = weights(build(name))
+            counts.append(sum(tensor.dim() == 2 and len(tensor) == TARGET_VOCAB for tensor in own.values()))
+        assert counts == [1, 3, 1]  # the third's source vocabulary has another size

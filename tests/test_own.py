@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from command import Call
+from pages import ROOT, commands_in, python_in
 
 import regard
 from regard import own
@@ -24,23 +25,16 @@ from regard.recipe import Recipe, read_recipe
 from regard.run import load
 from regard.train.session import Session
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "cells.md").read_text(encoding="utf-8")
-FILE, LOOK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = re.findall(r"^regard .*$", "".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)), re.MULTILINE)
+FILE, LOOK = python_in("cells.md")
 TINY = ("train.steps=2", "train.validate_every=2", "data.sentences=60", "data.valid=3", "train.batch_tokens=300")
 SMALL = (*TINY, "model.embedding=8", "model.hidden=8")
 MODELS = {"rnn_lm": "language", "seq2seq": "translation", "rnnsearch": "translation"}
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, with the page's cell and no other place where files are looked for."""
-    monkeypatch.delenv("REGARD_DATA", raising=False)
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_cells.py").write_text(FILE, encoding="utf-8")
-    return tmp_path
+def place(place: Path) -> Path:
+    (place / "my_cells.py").write_text(FILE, encoding="utf-8")
+    return place
 
 
 def recipe_in(folder: Path, cell: str, *settings: str, model: str = "rnn_lm") -> Recipe:
@@ -63,9 +57,11 @@ def run(place: Path) -> Path:
 
 def test_the_page_does_what_it_says(place: Path, call: Call, capfd: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "regard" / "recipes", place / "recipes")
-    assert any(command.startswith("regard train") for command in COMMANDS) and len(COMMANDS) == PAGE.count("\nregard ")
-    for command in COMMANDS:
-        _, *arguments = shlex.split(command)
+    commands = commands_in("cells.md")
+    assert any(command.startswith("regard train") for command in commands)
+    for command in commands:
+        regard_itself, *arguments = shlex.split(command)
+        assert regard_itself == "regard"
         budget = (*TINY, "train.minutes=1") if arguments[0] == "train" else ()
         done = call(*arguments, *budget)
         assert done.code == 0, f"{command}: {done.err}"

@@ -13,7 +13,7 @@ import typer
 from regard.cli.shell import app, err
 
 # isort: off
-from regard.cli import text, training, using, looking, scoring, exchange, about  # noqa: F401  each adds its commands; help lists them in this order
+from regard.cli import text, training, using, looking, scoring, comparing, exchange, about  # noqa: F401  each adds its commands; help lists them in this order
 # isort: on
 
 INTERRUPTED = 130

@@ -115,7 +115,7 @@ def show_attention(
     if html is not None:
         with written_to(html) as write:
             pages = [look_closely(run, text, written) for text in sentences_in(sentence)]
-            write(page(pages, title=f"What {run.recipe.model_name} looks at"))
+            write(page(pages, title=f"What {run.recipe.model_title} looks at"))
         return
     seen = look_at(run, encodable(sentence), written, layer=layer)
     if output is not None:
@@ -138,7 +138,7 @@ def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *
     if html is not None:
         with written_to(html) as write:
             pages = [carried_closely(run, text, written) for text in sentences_in(sentence)]
-            write(page(pages, title=f"What {run.recipe.model_name} carries", words=WORDS))
+            write(page(pages, title=f"What {run.recipe.model_title} carries", words=WORDS))
         return
     seen = carried(run, encodable(sentence), written)
     if as_json:

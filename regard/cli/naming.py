@@ -53,10 +53,10 @@ def entry(number: int, line: str, named: Name, *, per_word: bool) -> dict[str, o
 
 def score_names(run: Run, file: Path, *, as_json: bool) -> None:
     from regard.interface import UserError
-    from regard.naming import name, score
+    from regard.naming import name, named_in, score
 
     per_word = run.recipe.task == "tagging"
-    gold = list(named_in(run, file))
+    gold = list(named_in(run.recipe, file))
     if not gold:
         raise UserError(f"{file} is empty: give at least one sentence.")
     with err.status("Naming …"):
@@ -87,17 +87,3 @@ def show_confusion(found: NamesScored) -> None:
     print_plain(f"\n{'gold, said':{wide}} " + " ".join(f"{label:>{wide}}" for label in labels))
     for label in labels:
         print_plain(f"{label:{wide}} " + " ".join(f"{found.confusion[label].get(s, 0):{wide}}" for s in labels))
-
-
-def named_in(run: Run, file: Path) -> Iterator[tuple[str, str]]:
-    """The sentences of a file of the same form as the training data, with their names."""
-    from regard.data.sources import Conll, Table
-
-    data = run.recipe.data
-    if run.recipe.task == "tagging":
-        columns = data if isinstance(data, Conll) else Conll(train="", valid=str(file))
-        data = dataclasses.replace(columns, valid=str(file.absolute()), hold_out=0.0)
-    else:
-        fields = data if isinstance(data, Table) else Table(train="", source="1", target="2", valid=str(file))
-        data = dataclasses.replace(fields, valid=str(file.absolute()), hold_out=0.0)
-    return ((text, names) for _, text, names in data.lines("valid", Path.cwd()))

@@ -156,6 +156,7 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
     from regard.train.session import Session
 
     machine.use_threads(threads)
+    machine.end_with_parent()
     with Folder(folder).only_writer():
         with leaving_when_asked("Interrupted before the first step; the same command begins again."):
             with err.status("Preparing the data …"):
@@ -206,7 +207,7 @@ def show_plan(session: Session) -> None:
     if left_out := session.left_out["train"]:
         empty = "one side empty" if len(session.corpus.sides) > 1 else "empty"
         amount += f" ({left_out:,} left out: {empty}, or longer than {session.recipe.tokens.longest} tokens)"
-    name = session.recipe.model_name
+    name = session.recipe.model_title
     if session.parameters:
         out.print(
             f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; {plan.batches} batches an epoch, "

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.interface import UserError
+from regard.layers.kernels import kernels_run
 
 Part = TypeVar("Part")
 Turn = Callable[[Tensor], Tensor]
@@ -230,7 +231,7 @@ class Attention(nn.Module):
         """(batch, [heads,] target, query_dim) -> (batch, [heads,] target, value_dim)."""
         watchers = [seen for seen in _watching.get() if self in seen.names]
         scale = self.score.fused_scale(query.shape[-1])
-        if scale is not None and not any(seen.grad for seen in watchers):
+        if scale is not None and kernels_run() and not any(seen.grad for seen in watchers):
             if watchers:
                 with torch.no_grad():
                     self._show(self.score.weights(query, memory.keys, memory.mask), watchers)

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import own
-from regard.interface import UserError
 from regard.layers.passes import GatedPass
 
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
@@ -332,7 +331,8 @@ def own_cell(place: str, *, input_dim: int, hidden: int) -> Cell:
     """Made, and seen to take a step."""
     kind = own.part(place, Cell)  # type: ignore[type-abstract]
     rows, time = 2, 3
-    try:
+    sizes = f"input_dim={input_dim} and hidden={hidden}"
+    with own.blamed(Path(own.split(place)[0]), f"{place} with {sizes} cannot take a step"):
         cell = kind(input_dim=input_dim, hidden=hidden)
         x, before = torch.zeros(rows, time, input_dim), cell.start(rows)
         projected = cell.inputs(x)
@@ -342,10 +342,6 @@ def own_cell(place: str, *, input_dim: int, hidden: int) -> Cell:
         if told(after) != told(before) or not isinstance(after, tuple) or after[0].shape != (rows, hidden):
             wanted = f"a tuple like the state, whose first is (rows, hidden) = {rows, hidden}"
             raise ValueError(f"step must return {wanted}, and made {told(after)} of {told(before)}")
-    except Exception as problem:
-        why = own.blame(problem, Path(own.split(place)[0]))
-        sizes = f"input_dim={input_dim} and hidden={hidden}"
-        raise UserError(f"{place} with {sizes} cannot take a step: {why}.") from problem
     return cell
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard.interface import UserError
 from regard.layers.cells import Cell, State
 from regard.layers.dropout import Dropout
+from regard.layers.kernels import kernels_run
 from regard.layers.products import gathered
 
 Skip = Literal["none", "residual", "highway"]
@@ -107,7 +108,8 @@ class Recurrent(nn.Module):
             x = x.masked_fill(~mask[..., None], 0.0)
 
         def read(cell: Cell, x: Tensor, state: State) -> tuple[Tensor, State]:
-            whole = cell.fused(x, state, mask) if self.fused and not _tracing.get() else None
+            may = self.fused and kernels_run() and not _tracing.get()
+            whole = cell.fused(x, state, mask) if may else None
             return unroll(cell, x, mask, state) if whole is None else whole
 
         finals = []

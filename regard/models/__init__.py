@@ -1,12 +1,16 @@
 """One file per paper. `MODELS` lists them; the shells they fill are `encoder_decoder` and its siblings."""
 
+from pathlib import Path
+
 import torch
 
+from regard.config import is_place
 from regard.interface import Classifies, Fits, Generates, Learns, Scores
 from regard.models import (
     attentive_birnn,
     birnn,
     cnn,
+    convs2s,
     encoder,
     gpt,
     neural_lm,
@@ -18,6 +22,7 @@ from regard.models import (
 )
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.own_file import own_design
 
 MODELS: dict[str, Design] = {
     module.DESIGN.name: module.DESIGN
@@ -30,11 +35,17 @@ MODELS: dict[str, Design] = {
         seq2seq,
         rnnsearch,
         attentive_birnn,
+        convs2s,
         transformer,
         gpt,
         encoder,
     )  # fmt: skip
 }
+
+
+def design_of(name: str) -> Design:
+    """Of the model of this name, or of the one in a file of one's own, which is executed."""
+    return own_design(Path(name)) if is_place(name) else MODELS[name]
 
 
 def abilities(design: Design) -> list[str]:

@@ -61,5 +61,6 @@ DESIGN = Design(
     tasks=("classification",),
     config=Config,
     build=build,
+    path="n; 1 to the label",
     sizes=tuple(Config(embedding=width, hidden=width) for width in (64, 128, 256, 384)),
 )

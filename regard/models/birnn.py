@@ -74,5 +74,6 @@ DESIGN = Design(
     tasks=("classification", "tagging"),
     config=Config,
     build=build,
+    path="n",
     sizes=tuple(Config(embedding=width, hidden=width) for width in (64, 128, 256, 384)),
 )

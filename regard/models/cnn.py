@@ -65,6 +65,7 @@ DESIGN = Design(
     tasks=("classification", "tagging"),
     config=Config,
     build=build,
+    path="1 within a window, none beyond its layers",
     sizes=tuple(
         Config(embedding=width, filters=filters) for width, filters in ((64, 64), (128, 100), (300, 100), (300, 200))
     ),

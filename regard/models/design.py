@@ -26,5 +26,6 @@ class Design:
     tasks: tuple[str, ...]
     config: type[Any]  # a frozen dataclass whose defaults are the model's preset
     build: Callable[[Any, Vocabulary], nn.Module]
-    sizes: tuple[Any, ...]  # settings for little, medium, much and very much text
+    sizes: tuple[Any, ...] = ()  # settings for little, medium, much and very much text, where `regard new` chooses
     presets: Mapping[str, Any] = field(default_factory=dict)  # further named settings
+    path: str = ""  # steps that a signal takes between two words n apart (Vaswani 2017, table 1)

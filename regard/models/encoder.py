@@ -80,6 +80,7 @@ DESIGN = Design(
     tasks=("classification", "tagging"),
     config=Config,
     build=build,
+    path="1",
     sizes=(
         Config(dim=64, feed_forward=128, layers=2),
         Config(dim=128, feed_forward=256, layers=2),

@@ -19,6 +19,7 @@ from regard.layers.encoders import Embedding, Encoded
 from regard.layers.reading import Reader, Spelling
 from regard.models.design import Vocabulary
 
+SPREAD = 0.3  # of words' first vectors: what a rare word says is to be learnt, not drawn by lot
 LABELS = len(SPECIALS)  # labels' numbers begin after the special tokens'
 
 
@@ -128,7 +129,7 @@ def reader(
     vocabulary: Vocabulary, *, dim: int, letters: int = 0, dropout: float = 0.0, word_dropout: float = 0.0
 ) -> Reader:
     return Reader(
-        embed=Embedding(vocab=vocabulary.source, dim=dim, dropout=dropout),
+        embed=Embedding(vocab=vocabulary.source, dim=dim, dropout=dropout, spread=SPREAD),
         spelling=Spelling(filters=letters, dropout=dropout) if letters and vocabulary.per_word else None,
         hidden_words=word_dropout,
     )

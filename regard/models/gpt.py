@@ -122,6 +122,7 @@ DESIGN = Design(
     tasks=("language",),
     config=Config,
     build=build,
+    path="1, within its context",
     sizes=(
         Config(dim=128, heads=4, feed_forward=512, layers=3, context=128),
         Config(dim=256, heads=4, feed_forward=1024, layers=4),

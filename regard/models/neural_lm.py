@@ -81,6 +81,7 @@ DESIGN = Design(
     tasks=("language",),
     config=Config,
     build=build,
+    path="none beyond its order",
     sizes=(
         Config(embedding=60, hidden=100),
         Config(embedding=100, hidden=300),

@@ -330,5 +330,6 @@ DESIGN = Design(
     tasks=("language",),
     config=Config,
     build=build,
+    path="none beyond its order",
     sizes=(Config(order=3), Config(order=4), Config(order=5), Config(order=5)),
 )

@@ -77,6 +77,7 @@ DESIGN = Design(
     tasks=("language",),
     config=Config,
     build=build,
+    path="n",
     sizes=tuple(Config(embedding=width, hidden=width) for width in (128, 256, 512, 768)),
     presets={
         "mikolov": Config(embedding=200, hidden=200, cell="sigmoid", tie=False, dropout=0.0),

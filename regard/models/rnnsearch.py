@@ -215,5 +215,6 @@ DESIGN = Design(
     tasks=("translation",),
     config=Config,
     build=build,
+    path="1 from what it writes to what it read; n within a side",
     sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),
 )

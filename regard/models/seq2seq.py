@@ -143,5 +143,6 @@ DESIGN = Design(
     tasks=("translation",),
     config=Config,
     build=build,
+    path="n, through one vector",
     sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),
 )

@@ -142,6 +142,7 @@ DESIGN = Design(
     tasks=("translation",),
     config=Config,
     build=build,
+    path="1",
     sizes=SIZES,
     presets=PRESETS,
 )

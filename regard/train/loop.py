@@ -95,6 +95,7 @@ def train_steps(
             raise not_finite(training, batch, random, "gradient")
         training.optimiser.step()
         training.step += 1
+        training.tokens += tokens
         training.smooth()
         seconds = time.perf_counter() - began
         training.seconds += seconds
@@ -109,6 +110,7 @@ def train_steps(
             gradient_norm=norm,
             tokens_per_second=recent[2] / recent[3],
             seconds=training.seconds,
+            tokens=training.tokens,
             done=training.done(batches),
         )
         if training.step % config.validate_every == 0 or progress.done >= 1:
@@ -134,6 +136,7 @@ def fit_steps(
     model.fit(texts)
     model.eval()
     training.step += 1
+    training.tokens = len(texts.tokens)
     counted = time.perf_counter() - began
     metrics, samples = validate()
     training.best = metrics["loss"]
@@ -148,6 +151,7 @@ def fit_steps(
         gradient_norm=0.0,
         tokens_per_second=len(texts.tokens) / max(counted, 1e-9),
         seconds=training.seconds,
+        tokens=training.tokens,
         done=1.0,
         valid=metrics,
         samples=samples,

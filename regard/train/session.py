@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from regard import machine
 from regard.checkpoint import (
@@ -28,22 +29,23 @@ from regard.checkpoint import (
     write_tensors,
     writing,
 )
+from regard.cost import flops_per_token
 from regard.data.batches import Encoded
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
 from regard.interface import Fits, Progress, Sample, UserError
-from regard.models import MODELS
-from regard.models.design import Vocabulary
-from regard.recipe import Recipe, read_recipe
-from regard.run import Run, build_model, refuse_other_code
+from regard.recipe import Recipe, read_recipe, refuse_other_code
+from regard.run import Run, build_model
 from regard.train.corpora import CORPORA
 from regard.train.loop import fit_steps, train_steps
 from regard.train.training import Precision, Training
+from regard.train.trial import try_out
 from regard.train.weights import load_weights, weights
 from regard.vectors import begin_with
 
-MAY_GROW = {"train.steps", "train.epochs", "train.minutes"}
+MAY_GROW = {"train.steps", "train.epochs", "train.minutes", "train.tokens", "train.flops"}
+COUNTED = 8  # batches whose FLOPs are counted to know what a token costs
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
@@ -81,7 +83,8 @@ class Session:
         self.batches = self.corpus.batches(self.encoded["train"], model)
         self.run = Run(recipe, self.tokenizers, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])
-        self.training = Training(model, dataclasses.replace(recipe.train, precision=precision), self.device)
+        settings = dataclasses.replace(recipe.train, precision=precision, tokens=self._most_tokens(model))
+        self.training = Training(model, settings, self.device)
         torch.manual_seed(recipe.seed)
         if self.resumed:
             saved = read_tensors(self.folder.last)
@@ -101,7 +104,7 @@ class Session:
     def _try_code(self, recipe: Recipe) -> None:
         """What is wrong with a file of one's own is said before the data is read."""
         if self.resumed:
-            refuse_other_code(recipe, self.folder)
+            refuse_other_code(recipe.code(), self.folder)
         for file in recipe.code():
             if Path(file).is_relative_to(self.folder.path.resolve()):
                 raise UserError(
@@ -109,7 +112,7 @@ class Session:
                     "choose another folder with -o."
                 )
         if recipe.code():
-            MODELS[recipe.model_name].build(recipe.model, Vocabulary(100, 100, joint=True))
+            try_out(recipe)
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         """The machine and the data, as they were when the run began."""
@@ -135,6 +138,15 @@ class Session:
         if wanted == "auto":
             return "bfloat16" if self.device.type == "cpu" and machine.bf16_gain() > 1.5 else "float32"
         return wanted
+
+    def _most_tokens(self, model: nn.Module) -> int:
+        """The budget in tokens, where there is one in FLOPs too."""
+        limit = self.recipe.train
+        if not limit.flops or isinstance(model, Fits):
+            return limit.tokens
+        some = (self.batches.get(0, index).to(self.device) for index in range(min(COUNTED, self.batches.count(0))))
+        most = max(1, int(limit.flops / flops_per_token(model, some)))
+        return min(most, limit.tokens or most)
 
     def _tokenizers(self) -> Tokenizers:
         # what an attempt that failed before it began has left may be of other text
@@ -223,7 +235,7 @@ class Session:
     def _log(self, progress: Progress, attempt: int) -> None:
         entry = dataclasses.asdict(progress)
         samples = entry.pop("samples")
-        append_log(self.folder.log, {**entry, "attempt": attempt})
+        append_log(self.folder.log, {**entry, "attempt": attempt, "memory": machine.memory()})
         parts = ("source", "reference", "output")
         told = (dict(zip(parts, sample, strict=True)) for sample in samples)
         shown = (

@@ -25,6 +25,8 @@ class TrainConfig:
     steps: int = 0  # stop after so many steps; 0: no limit
     epochs: int = 0  # stop after so many passes over the data; 0: no limit
     minutes: float = 0.0  # stop after so many minutes; 0: no limit
+    tokens: int = 0  # stop after so many target tokens; 0: no limit
+    flops: float = 0.0  # stop after so many floating-point operations in matrix products, about; 0: no limit
     batch_tokens: int = 4096  # tokens in a batch, padding included, on the longer side
     accumulate: int = 1  # batches whose gradients make one step
     learning_rate: float = 1e-3  # the highest, reached after warm-up
@@ -43,13 +45,25 @@ class TrainConfig:
     from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
 
     def __post_init__(self) -> None:
-        if not (self.steps or self.epochs or self.minutes):
-            raise ValueError("training would never end: set steps, epochs or minutes.")
+        if not (self.steps or self.epochs or self.minutes or self.tokens or self.flops):
+            raise ValueError("training would never end: set steps, epochs, minutes, tokens or flops.")
         if self.vectors and self.from_:
             raise ValueError("vectors and from exclude each other: another run's weights hold its vectors.")
         keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
         keep_within(self, SHARE, "smooth")
-        keep_within(self, NOT_NEGATIVE, "steps", "epochs", "minutes", "warmup", "weight_decay", "clip", "patience")
+        keep_within(
+            self,
+            NOT_NEGATIVE,
+            "steps",
+            "epochs",
+            "minutes",
+            "tokens",
+            "flops",
+            "warmup",
+            "weight_decay",
+            "clip",
+            "patience",
+        )
 
 
 class Batches(Protocol):
@@ -74,6 +88,7 @@ class Training:
     epoch: int = 0
     index: int = 0  # batches of this epoch that were used
     seconds: float = 0.0
+    tokens: int = 0  # of targets, that were learnt from
     best: float | None = None  # the best validation so far; higher is better for BLEU, lower for loss
     stale: int = 0  # validations since then
     snapshots: list[dict[str, Tensor]] = field(default_factory=list)  # the weights that are averaged, oldest first
@@ -117,7 +132,7 @@ class Training:
         return tensors
 
     def facts(self) -> dict[str, Any]:
-        names = ("step", "epoch", "index", "seconds", "best", "stale")
+        names = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")
         counts = {"snapshots": len(self.snapshots), "carried": len(leaves(self.carry))}
         return {name: self.__dict__[name] for name in names} | counts
 
@@ -142,7 +157,7 @@ class Training:
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
         self.smoothed = taken(tensors, "smoothed.")
         self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
-        for name in ("step", "epoch", "index", "seconds", "best", "stale"):
+        for name in ("step", "epoch", "index", "seconds", "tokens", "best", "stale"):
             setattr(self, name, facts[name])
         torch.set_rng_state(tensors["random"])
 
@@ -150,7 +165,7 @@ class Training:
         """The first fact that cannot be; "" if they all can."""
         if facts.keys() != self.facts().keys():
             return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
-        for name in ("step", "epoch", "index", "stale", "snapshots", "carried"):
+        for name in ("step", "epoch", "index", "tokens", "stale", "snapshots", "carried"):
             most = {"snapshots": self.config.average, "carried": carried}.get(name, 1 << 53)
             if type(facts[name]) is not int or not 0 <= facts[name] <= most:
                 return f"its {name} cannot be {str(facts[name])[:40]}"
@@ -188,7 +203,8 @@ class Training:
         if config.patience and self.stale >= config.patience:
             return 1.0
         epochs = self.epoch + self.index / max(1, batches.count(self.epoch))
-        used = ((self.step, config.steps), (epochs, config.epochs), (self.seconds / 60, config.minutes))
+        counted = ((self.step, config.steps), (epochs, config.epochs), (self.tokens, config.tokens))
+        used = (*counted, (self.seconds / 60, config.minutes))
         return min(1.0, max(amount / limit for amount, limit in used if limit))
 
     def better(self, metrics: dict[str, float]) -> bool:

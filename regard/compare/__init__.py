@@ -1,0 +1,1 @@
+"""compare: models trained alike, measured alike, in one report."""

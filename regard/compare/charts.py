@@ -1,0 +1,115 @@
+"""charts: what a chart shows, as Plotly reads it, and as markup with the numbers behind it.
+
+Colours are names in angle brackets (`<ink>`, `<model-0>`), which no escaped text can be; `page.html` looks them up in
+the theme that is on when it draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from regard.compare.writing import brief, short
+from regard.markup import inert_json, numbers, scroller
+
+Chart = dict[str, Any]  # {"name": what its button says, "data": traces, "layout": title, axes, height}
+Trace = dict[str, Any]
+
+COLOURS = 6  # in page.html; signs and dashes go round at another pace, so that 42 models look different
+SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖", "star": "★"}
+DASHES = ("solid", "7px,4px", "2px,3px", "9px,3px,2px,3px", "13px,3px", "9px,3px,2px,3px,2px,3px", "4px,2px")
+MANY = 10  # points of a line that still get a mark each
+
+
+def figure(charts: Sequence[Chart], behind: str) -> str:
+    """A chart, or one of several by button; under it a table of the same numbers."""
+    buttons = "".join(
+        f'<button type="button" aria-pressed="{"false" if at else "true"}">{escape(chart["name"])}</button>'
+        for at, chart in enumerate(charts)
+        if len(charts) > 1
+    )
+    return (
+        f"<figure><figcaption><span>{escape(charts[0]['layout']['title'])}</span>"
+        f'<button type="button" class="save">Save SVG</button></figcaption><div class="choices">{buttons}</div>'
+        f'{scroller("<div></div>", "chart")}<script type="application/json">{inert_json(charts)}</script>'
+        f"{numbers(behind)}</figure>\n"
+    )
+
+
+def chart(name: str, title: str, data: Sequence[Trace], across: Chart, up: Chart, **more: Any) -> Chart:
+    return {
+        "name": brief(name, 32),
+        "data": data,
+        "layout": {"title": brief(title, 120), "xaxis": across, "yaxis": up, **more},
+    }
+
+
+def axis(title: str, **more: Any) -> Chart:
+    return {"title": {"text": title}, **more}
+
+
+def log_axis(title: str, values: Sequence[float]) -> Chart:
+    """From a round number to a round number, labelled in full."""
+    low, high = (math.floor(math.log10(value)) for value in (min(values), max(values)))
+    steps, every = ((1, 2, 5), 1) if high - low < 3 else ((1,), -(-(high - low) // 8))
+    ticks = [step * 10.0**power for power in range(low, high + every + 1, every) for step in steps]
+    first = max(tick for tick in ticks if tick <= min(values))
+    last = min(tick for tick in ticks if tick >= max(values) and tick > first)
+    ends = [math.log10(first) - 0.02, math.log10(last) + 0.02]
+    return axis(title, type="log", tickvals=ticks, ticktext=list(map(short, ticks)), range=ends)
+
+
+def word_axis(title: str, words: Sequence[str], **more: Any) -> Chart:
+    ticks = {"tickvals": [*range(len(words))], "ticktext": [label(word, 16) for word in words]}
+    return axis(title, **ticks, showgrid=False, **more)
+
+
+def look(place: int) -> tuple[str, str, str]:
+    """Symbol, colour and dash of a model, wherever it is drawn."""
+    return list(SIGNS)[place % len(SIGNS)], f"<model-{place % COLOURS}>", DASHES[place % len(DASHES)]
+
+
+def line(place: int, name: str, x: Sequence[Any], y: Sequence[Any]) -> Trace:
+    symbol, colour, dash = look(place)
+    drawn: Trace = {"x": x, "y": y, "name": label(name), "legendgroup": place}
+    drawn["mode"] = "lines+markers" if len(x) <= MANY else "lines"
+    drawn["line"] = {"color": colour, "dash": dash, "width": 2.5}
+    return drawn | {"marker": {"symbol": symbol, "color": colour, "size": 8}}
+
+
+def thin(place: int, x: Sequence[Any], y: Sequence[Any]) -> Trace:
+    """A seed, behind the line of the mean."""
+    seed = {"x": x, "y": y, "mode": "lines", "line": {"color": look(place)[1], "width": 1}, "opacity": 0.5}
+    return seed | {"legendgroup": place, "showlegend": False, "hoverinfo": "skip"}
+
+
+def band(place: int, x: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trace:
+    around = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]], "mode": "lines", "line": {"width": 0}}
+    filled = {"fill": "toself", "fillcolor": look(place)[1], "opacity": 0.15}
+    return around | filled | {"legendgroup": place, "showlegend": False, "hoverinfo": "skip"}
+
+
+def dots(place: int, name: str, value: Chart) -> list[Trace]:
+    """A mean with its interval, and each seed small beneath it."""
+    symbol, colour, _ = look(place)
+    mean, seeds = value["mean"], value["each"] if len(value["each"]) > 1 else []
+    dot: Trace = {"x": [mean], "y": [place], "mode": "markers", "name": label(name)}
+    dot["marker"] = {"symbol": symbol, "color": colour, "size": 13}
+    if value["low"] is not None and value["high"] is not None:
+        ends = {"array": [value["high"] - mean], "arrayminus": [mean - value["low"]]}
+        dot["error_x"] = {"type": "data", "symmetric": False, **ends, "color": colour, "thickness": 2, "width": 7}
+    each: Trace = {"x": seeds, "y": [place + 0.27] * len(seeds), "mode": "markers", "name": "a seed"}
+    return [dot, each | {"marker": {"symbol": f"{symbol}-open", "color": colour, "size": 7}}]
+
+
+def heat(weights: Sequence[Sequence[float]]) -> Trace:
+    drawn = {"type": "heatmap", "z": [[round(weight, 3) for weight in row] for row in weights], "zmin": 0, "zmax": 1}
+    drawn |= {"colorscale": "<scale>", "showscale": False, "xgap": 1, "ygap": 1, "name": ""}
+    return drawn | {"hovertemplate": "%{y} → %{x}: %{z:.2f}"}
+
+
+def label(text: str, most: int = 32) -> str:
+    """Text that Plotly shows as it is: short, and without what it would take for markup."""
+    return escape(brief(text, most), quote=False)

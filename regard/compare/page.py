@@ -1,0 +1,411 @@
+"""page: a comparison as one HTML file that opens anywhere: words, charts, and the numbers behind each chart.
+
+Tables are written here, so that they can be read without a script; `page.html` draws the charts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from regard.compare.charts import (
+    COLOURS,
+    SIGNS,
+    Chart,
+    axis,
+    band,
+    chart,
+    dots,
+    figure,
+    heat,
+    label,
+    line,
+    log_axis,
+    look,
+    thin,
+    word_axis,
+)
+from regard.compare.writing import NONE, brief, count, decimals, fixed, interval, mean, power, short, tidy
+from regard.markup import Html, grid, inert_json, policy_hash, quiet, scroller, table
+from regard.page import SCALES, scale, visible
+
+Part = Mapping[str, Any]  # of what REPORT.json holds
+
+INTERVAL = "95 % interval"
+USES = {"train": "training", "valid": "validation", "test": "testing"}
+COSTS = {
+    "parameters": "parameters",
+    "training_flops": "training FLOPs",
+    "training_tokens_per_second": "training, tokens/s",
+    "decoding_1": "use, one at a time, tokens/s",
+    "decoding_32": "use, 32 at a time, tokens/s",
+    "memory_mb": "memory, MB",
+}
+REACH = "How many steps lie between a word that is read and the word it matters to, of n words."
+
+
+def page(comparison: Part) -> str:
+    """One HTML document with all it needs inside."""
+    c = tidy(comparison)
+    template = files("regard.compare").joinpath("page.html").read_text(encoding="utf-8")
+    sections = [(key, title, inner) for key, (title, write) in SECTIONS.items() if (inner := write(c))]
+    plotly = get_plotlyjs()
+    scripts = f"{policy_hash(template.split('<script>')[1].split('</script>')[0])} {policy_hash(plotly)}"
+    parts = {
+        "policy": f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'",
+        "title": escape(brief(c["title"], 200)),
+        "about": escape(f"{c['made']['date']} · {c['task']} · regard {c['made']['version']}"),
+        "contents": "\n".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in sections),
+        "sections": "\n".join(
+            f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{title}</h2>\n{inner}</section>'
+            for key, title, inner in sections
+        ),
+        "scales": inert_json({theme: scale(*ends)[::15] for theme, ends in SCALES.items()}),
+        "plotly": plotly,
+    }
+    return re.sub("«(\\w+)»", lambda found: parts[found[1]], template)  # in one pass: what is put in is not read again
+
+
+# --- sections: markup, or nothing where there is nothing to tell -----------------------------------------------------
+
+
+def _summary(c: Part) -> str:
+    said = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in c["summary"])
+    warnings = "".join(f"<li>{escape(warning)}</li>\n" for warning in c["warnings"])
+    return said + (f'<div class="warnings"><h3>To be kept in mind</h3>\n<ul>{warnings}</ul></div>' if warnings else "")
+
+
+def _compared(c: Part) -> str:
+    made, data, machine = c["made"], c["data"], c["made"]["machine"]
+    facts = {
+        "Data": data["text"],
+        "Sizes": ", ".join(f"{data[part]} for {use}" for part, use in USES.items() if data[part]),
+        "Budget": c["budget"]["text"],
+        "Seeds": ", ".join(map(str, c["seeds"])),
+        "Machine": f"{machine['processor']}, {machine['cores']} cores, {count(machine['memory_gb'])} GB; "
+        f"threads a run: {machine['threads']}, runs at a time: {machine['jobs']}",
+        "Versions": f"regard {made['version']}, torch {machine['torch']}",
+    }
+    rows, commands = [], {"The comparison": [made["command"]]}
+    for model in c["models"]:
+        runs, name = model["runs"], _name(c, model["name"])
+        states = {state: sum(run["state"] == state for run in runs) for state in ("finished", "failed")}
+        states["interrupted"] = sum(run["interrupted"] for run in runs)
+        rows.append(
+            {
+                "model": name,
+                "from": " ".join([model["paper"] or "", f"({model['year']})" if model["year"] else ""]).strip() or NONE,
+                "parameters": count(model["parameters"]),
+                "minutes a run": fixed(mean([run["minutes"] for run in runs]), 1),
+                "tokens a run": count(mean([run["tokens"] for run in runs])),
+                "runs": ", ".join(f"{many} {state}" for state, many in states.items() if many) or NONE,
+            }
+        )
+        commands[name] = [f"# settings: {' '.join(model['settings'])}"] if model["settings"] else []
+        for run in runs:
+            state = f"{run['state']}: {run['why']}" if run["why"] else run["state"]
+            commands[name] += [f"# seed {run['seed']}, {state}, in {run['folder']}", run["command"]]
+    commands["Files read"] = data["files"]
+    blocks = (
+        f"<h3>{name}</h3>\n{scroller(f'<pre>{escape(chr(10).join(lines))}</pre>')}"
+        for name, lines in commands.items()
+        if lines
+    )
+    models = scroller(table(rows, wordy=("from", "runs"))) if rows else ""
+    return (
+        f"{_facts(facts)}\n{models}\n"
+        f"<details><summary>Commands, settings and files</summary>{''.join(blocks)}</details>"
+    )
+
+
+def _quality(c: Part) -> str:
+    measures = [measure for measure in c["measures"] if any(_value(model, measure) for model in c["models"])]
+    if not measures:
+        return _curves(c)
+    cells = table([{"model": _name(c, m["name"]), **_cells(c, measures, m["values"])} for m in c["models"]])
+    names = word_axis("model", [m["name"] for m in c["models"]], range=[len(c["models"]) - 0.5, -0.5])
+    charts = []
+    for measure in measures:
+        known = [(place, m["name"], value) for place, m in enumerate(c["models"]) if (value := _value(m, measure))]
+        data = [trace for one in known for trace in dots(*one)]
+        said = "with 95 % intervals" if any("error_x" in trace for trace in data) else "of each model"
+        size = {"showlegend": False, "height": 150 + 56 * len(c["models"])}
+        charts.append(chart(measure["name"], f"{measure['name']} {said}", data, _up(measure), names, **size))
+    notes = ["Small marks are single seeds."] * (len(c["seeds"]) > 1)
+    notes += [f"{m['name']}: {m['better']} is better. {m['note']}" for m in measures]
+    return (
+        f'{scroller(cells)}\n{figure(charts, cells)}<div class="notes">{"".join(map(quiet, notes))}</div>\n{_curves(c)}'
+    )
+
+
+def _curves(c: Part) -> str:
+    models = [(at, {**m, "curves": [one for one in m["curves"] if one["loss"]]}) for at, m in enumerate(c["models"])]
+    models = [(place, model) for place, model in models if model["curves"]]
+    if not models:
+        return ""
+    slow = max(s for _, m in models for curve in m["curves"] for s in curve["seconds"] or [0]) >= 120
+    unit = "minutes" if slow else "seconds"
+    axes = {
+        "seconds": ("Time", axis(f"training time ({unit})")),
+        "tokens": ("Tokens", axis("training tokens", exponentformat="SI")),
+        "flops": ("FLOPs", axis("training FLOPs", exponentformat="power")),
+    }
+    data: dict[str, list[Chart]] = {key: [] for key in axes}
+    rows = []
+    for place, model in models:
+        curves = [{**one, "seconds": [s / 60 if slow else s for s in one["seconds"]]} for one in model["curves"]]
+        columns = {key: zip(*(one[key] for one in curves), strict=False) for key in (*axes, "loss")}  # of all seeds
+        means = {key: list(map(mean, column)) for key, column in columns.items()}
+        for key in axes:
+            drawn = [thin(place, one[key], one["loss"]) for one in curves if len(curves) > 1]
+            data[key] += [*drawn, line(place, model["name"], means[key], means["loss"])] if means[key] else []
+        for curve in curves + [{"seed": "mean", **means}] * (len(curves) > 1):
+            for at, loss in enumerate(curve["loss"]):
+                seconds, tokens, flops = (curve[key][at] if curve[key] else None for key in axes)
+                row = {"model": _name(c, model["name"]), "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
+                rows.append(row | {"tokens": count(tokens), "FLOPs": power(flops), "loss": fixed(loss, 3)})
+    up = axis("validation loss (nats a token)")
+    charts = [
+        chart(name, f"Validation loss against {across['title']['text'].split(' (')[0]}", data[key], across, up)
+        for key, (name, across) in axes.items()
+        if data[key]
+    ]
+    several = any(len(model["curves"]) > 1 for _, model in models)
+    said = quiet("The mean over seeds is drawn thick, each seed thin.") if several else ""
+    return f"<h3>While training</h3>\n{said}{figure(charts, table(rows))}"
+
+
+def _lengths(c: Part) -> str:
+    bins = {part["from"]: part["to"] for model in c["models"] for part in model["lengths"]}
+    if not bins:
+        return ""
+    spans = {first: f"{first}+" if bins[first] is None else f"{first}–{bins[first]}" for first in sorted(bins)}
+    measure, lines, bands = c["measures"][0], [], []
+    digits = _digits(c, measure)
+    rows = {first: {"words in the source": span, "sentences": NONE} for first, span in spans.items()}
+    for place, model in enumerate(c["models"]):
+        if not (parts := model["lengths"]):
+            continue
+        for row in rows.values():
+            row[model["name"]] = NONE
+        for part in parts:
+            row = rows[part["from"]]
+            row["sentences"] = count(part["sentences"])
+            around = interval(part, digits)
+            row[model["name"]] = fixed(part["mean"], digits) + (f" ({around})" if around != NONE else "")
+        lines.append(line(place, model["name"], [spans[p["from"]] for p in parts], [p["mean"] for p in parts]))
+        known = [part for part in parts if part["low"] is not None and part["high"] is not None]
+        ends = ([part[end] for part in known] for end in ("low", "high"))
+        bands += [band(place, [spans[part["from"]] for part in known], *ends)] if known else []
+    title = f"{measure['name']} by length of the source{', with 95 % intervals' if bands else ''}"
+    across = axis("words in the source", type="category", categoryarray=list(spans.values()), tickangle=0)
+    return figure([chart("", title, bands + lines, across, _up(measure))], table(list(rows.values())))
+
+
+def _learnt(c: Part) -> str:
+    said = ""
+    if known := [model for model in c["models"] if model["alignment_error"]]:
+        error = {"key": "error", "name": "alignment error", "unit": ""}
+        rows = [
+            {"model": _name(c, m["name"]), **_cells(c, [error], {"error": m["alignment_error"]}, digits=3)}
+            for m in known
+        ]
+        if c["diagonal_error"] is not None:
+            diagonal = {"model": "guessing the diagonal", "alignment error": fixed(c["diagonal_error"], 3)}
+            rows.append(dict.fromkeys(rows[0], "") | diagonal)
+        said = quiet("Alignment error: 0 is every link right and none besides.") + scroller(table(rows))
+    if not c["alignments"]:
+        return said
+    sources = (escape(brief(" ".join(one["source"]), 90)) for one in c["alignments"])
+    options = "".join(f'<option value="{at}">{source}</option>' for at, source in enumerate(sources))
+    return (
+        f"{said}\n<h3>Alignments</h3>\n"
+        f"{quiet('Each row shares its weight among the words of the source; the colours mean the same in all.')}\n"
+        f'<p class="choose"><label for="sentence">Sentence</label> <select id="sentence">{options}</select></p>\n'
+        '<p class="quiet scale">weight 0 <i></i> 1</p>\n'
+        f"{''.join(_alignment(at, one) for at, one in enumerate(c['alignments']))}"
+    )
+
+
+def _alignment(at: int, one: Part) -> str:
+    """A sentence, model beside model where the words leave room."""
+    figures, least = [], 0.0
+    for model in one["models"]:
+        source = [visible(word) for word in model.get("source", one["source"])]  # its tokens may be its own
+        target, weights = [visible(word) for word in model["target"]], model["weights"]
+        if not target:
+            continue
+        small = {"tickfont": {"size": 11.5}}
+        across = word_axis("source", source, side="top", tickangle=-90, **small)
+        up = word_axis("what it wrote", target, autorange="reversed", **small)
+        least = max(least, 5 + 0.43 * max(map(len, up["ticktext"])) + 0.8 * len(source))
+        cells = [[word, *(fixed(w, 2) for w in row)] for word, row in zip(target, weights, strict=True)]
+        title = f"{model['name']}: {model['kind']}"
+        drawn = chart("", title, [heat(weights)], across, up, showlegend=False)
+        figures.append(figure([drawn], grid(["", *(brief(word, 24) for word in source)], cells)))
+    texts = _facts({"Source": " ".join(one["source"]), "Reference": one["reference"] or ""})
+    return (
+        f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n{texts}\n'
+        f'<div class="beside" style="--least: {least:.1f}rem">{"".join(figures)}</div></div>\n'
+    )
+
+
+def _cost(c: Part) -> str:
+    costs = [model["cost"] or {} for model in c["models"]]
+    names = {key: name for key, name in COSTS.items() if any(cost.get(key) is not None for cost in costs)}
+    rows: list[dict[str, str]] = []
+    for model, cost in zip(c["models"], costs, strict=True):
+        main = {_unit(m): fixed((_value(model, m) or {"mean": None})["mean"], _digits(c, m)) for m in c["measures"][:1]}
+        said = {name: (power if key == "training_flops" else count)(cost.get(key)) for key, name in names.items()}
+        rows.append({"model": _name(c, model["name"]), **main, **said})
+    return scroller(table(rows)) if names else ""
+
+
+def _reach(c: Part) -> str:
+    models = [(place, model["name"], model["reach"]) for place, model in enumerate(c["models"]) if model["reach"]]
+    paths = [(_name(c, name), reach["path"], reach.get("path_text", "")) for _, name, reach in models if reach["path"]]
+    heads = ["model", "path", "in words"][: 3 if any(text for *_, text in paths) else 2]
+    parts = [quiet(REACH), scroller(grid(heads, [path[: len(heads)] for path in paths], wordy=heads))] if paths else []
+    for key, title, of, up in (
+        ("gradient", "Gradient norm against distance", "distance (tokens)", "gradient norm (log scale)"),
+        ("time", "Time against length", "length (tokens, log scale)", "seconds to read and write (log scale)"),
+    ):
+        known = {(place, name): dict(map(tuple, reach[key])) for place, name, reach in models if reach[key]}
+        heights = [y for points in known.values() for y in points.values() if y]
+        if not heights:
+            continue
+        at = sorted({x for points in known.values() for x in points})
+        marks = at[:: -(-len(at) // 8)]
+        scaled = {"type": "log", "tickvals": marks, "ticktext": list(map(str, marks))} if key == "time" else {}
+        data = [line(*who, list(points), [y or None for y in points.values()]) for who, points in known.items()]
+        rows = [{of: f"{x:,}", **{name: short(points.get(x)) for (_, name), points in known.items()}} for x in at]
+        parts.append(figure([chart("", title, data, axis(of, **scaled), log_axis(up, heights))], table(rows)))
+    return "\n".join(parts)
+
+
+def _language(c: Part) -> str:
+    parts = []
+    if c["mixtures"]:
+        measure = c["measures"][0]
+        rows = [
+            {
+                "mixture": mixture["name"],
+                "weights": ", ".join(f"{fixed(weight, 2)} {name}" for name, weight in mixture["weights"].items()),
+                _unit(measure): fixed(mixture["value"], _digits(c, measure)),
+            }
+            for mixture in c["mixtures"]
+        ]
+        parts += ["<h3>Mixtures</h3>", scroller(table(rows, wordy=("mixture", "weights")))]
+    written = {model["name"]: model["samples"] for model in c["models"] if model["samples"]}
+    cards = (_card(_name(c, name), samples) for name, samples in written.items())
+    parts += ["<h3>What they write</h3>", f'<div class="outputs">{"".join(cards)}</div>'] if written else []
+    return "\n".join(parts)
+
+
+def _significance(c: Part) -> str:
+    measures = {measure["key"]: measure for measure in c["measures"]}
+    rows = []
+    for pair in c["pairs"]:
+        measure, first, second = measures[pair["measure"]], pair["first"], pair["second"]
+        digits, tested = _digits(c, measure), pair["low"] is not None and pair["high"] is not None
+        if not tested:
+            verdict = "not tested"
+        elif pair["low"] <= 0 <= pair["high"]:
+            verdict = "cannot be told apart"
+        else:
+            verdict = f"{first if (pair['difference'] > 0) == (measure['better'] == 'higher') else second} is better"
+        rows.append(
+            {
+                "first": _name(c, first),
+                "second": _name(c, second),
+                "measure": f"{measure['name']}, {pair['where']}",
+                "first − second": fixed(pair["difference"], digits, "+"),
+                INTERVAL: interval(pair, digits, "+"),
+                "p": NONE if pair["p"] is None else f"{pair['p']:.2g}",
+                "in words": verdict,
+            }
+        )
+    return scroller(table(rows, wordy=("second", "measure", "in words"))) if rows else ""
+
+
+def _mistakes(c: Part) -> str:
+    articles = []
+    for mistake in c["mistakes"]:
+        cards = (
+            _card(f'{_name(c, one["model"])} <span class="quiet">score {fixed(one["score"], 1)}</span>', [one["text"]])
+            for one in mistake["outputs"]
+        )
+        texts = _facts({"Source": mistake["source"], "Reference": mistake["reference"] or ""})
+        articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div></article>\n')
+    return "".join(articles)
+
+
+SECTIONS = {
+    "summary": ("In a few words", _summary),
+    "compared": ("What was compared", _compared),
+    "quality": ("Quality for the budget", _quality),
+    "lengths": ("Quality by length", _lengths),
+    "learnt": ("What is learnt", _learnt),
+    "cost": ("Cost", _cost),
+    "reach": ("Reach", _reach),
+    "language": ("Language", _language),
+    "significance": ("Significance", _significance),
+    "mistakes": ("Mistakes", _mistakes),
+}
+
+
+# --- what sections share ---------------------------------------------------------------------------------------------
+
+
+def _name(c: Part, name: str) -> Html:
+    """A model's, with its sign in its colour."""
+    place = next((at for at, model in enumerate(c["models"]) if model["name"] == name), None)
+    if place is None:
+        return Html(escape(name))
+    sign = SIGNS[look(place)[0]]
+    return Html(f'<span class="model"><i class="m{place % COLOURS}" aria-hidden="true">{sign}</i>{escape(name)}</span>')
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    said = "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>\n' for name, text in facts.items() if text)
+    return f'<dl class="facts">\n{said}</dl>'
+
+
+def _card(head: str, texts: Sequence[str]) -> str:
+    said = "".join(f'<p dir="auto">{escape(text) or NONE}</p>' for text in texts)
+    return f'<div class="card"><h4>{head}</h4>{said}</div>\n'
+
+
+def _value(model: Part, measure: Part) -> Any:
+    value = model["values"].get(measure["key"])
+    return value if value and value["mean"] is not None else None
+
+
+def _digits(c: Part, measure: Part) -> int:
+    return decimals([value["mean"] for model in c["models"] if (value := _value(model, measure))])
+
+
+def _cells(c: Part, measures: Sequence[Part], values: Part, digits: int = 0) -> dict[str, str]:
+    """Mean, interval and each seed of every measure."""
+    cells = {}
+    for measure in measures:
+        value = values.get(measure["key"]) or {"each": [], "mean": None, "low": None, "high": None}
+        many = digits or _digits(c, measure)
+        cells[_unit(measure)] = fixed(value["mean"], many)
+        cells[f"{measure['name']}, {INTERVAL}"] = interval(value, many)
+        cells[f"{measure['name']}, each seed"] = " · ".join(fixed(each, many) for each in value["each"]) or NONE
+    return cells
+
+
+def _unit(measure: Part) -> str:
+    return f"{measure['name']} ({measure['unit']})" if measure["unit"] else str(measure["name"])
+
+
+def _up(measure: Part) -> Chart:
+    return axis(f"{label(_unit(measure))}, {measure['better']} is better")

@@ -1,0 +1,160 @@
+"""plan: who takes part in a comparison, for how long, and where their runs lie."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from regard.interface import Fits, UserError
+from regard.models import design_of
+from regard.models.design import Vocabulary
+from regard.recipe import Recipe, read_recipe
+
+Kind = Literal["minutes", "tokens", "flops"]
+UNITS: dict[str, tuple[Kind, float]] = {
+    "s": ("minutes", 1 / 60),
+    "m": ("minutes", 1.0),
+    "h": ("minutes", 60.0),
+    "tok": ("tokens", 1.0),
+    "flop": ("flops", 1.0),
+}
+LIMITS = ("steps", "epochs", "minutes", "tokens", "flops", "patience")
+NUMBER = re.compile(r"([0-9.]+(?:e\+?[0-9]+)?)\s*([a-z]+)")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The same for every model."""
+
+    kind: Kind
+    amount: float
+
+    @classmethod
+    def read(cls, text: str) -> Budget:
+        found = NUMBER.fullmatch(text.strip().lower())
+        try:
+            kind, times = UNITS[found[2]] if found else ("", 0.0)
+            amount = float(found[1]) * times if found else 0.0
+        except (KeyError, ValueError):
+            amount = 0.0
+        if not 0 < amount < float("inf"):
+            raise UserError(f"--budget {text!r} is no budget: give minutes (10m), tokens (2e6tok) or FLOPs (1e15flop).")
+        return cls(kind, amount)  # type: ignore[arg-type]
+
+    def settings(self) -> list[str]:
+        """Over a recipe's own limits."""
+        mine = {limit: "0" for limit in LIMITS}
+        mine[self.kind] = str(int(self.amount)) if self.kind == "tokens" else repr(self.amount)
+        return [f"train.{limit}={value}" for limit, value in mine.items()]
+
+    def facts(self) -> dict[str, Any]:
+        return {"text": str(self), "kind": self.kind, "amount": self.amount}
+
+    def __str__(self) -> str:
+        if self.kind == "minutes":
+            return f"{self.amount:g} minutes of training each"
+        if self.kind == "tokens":
+            return f"{self.amount:,.0f} target tokens of training each"
+        return f"{self.amount:.3g} floating-point operations of training each"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model as it takes part: "rnn_lm cell=tanh"."""
+
+    name: str
+    settings: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str, recipe: Recipe | None = None, *, name: str = "") -> Contender:
+        """A model's name or file, and settings, of the model unless they say otherwise. The recipe's own model keeps
+        the recipe's settings."""
+        try:
+            model, *more = shlex.split(text)
+        except ValueError:
+            raise UserError(f'--model {text!r} is not a model with settings: write "rnn_lm cell=tanh".') from None
+        for setting in more:
+            if not re.match(r"[\w.]+=", setting):
+                raise UserError(f'--model {text!r}: {setting!r} is no setting; write "rnn_lm cell=tanh".')
+        settings = [setting if "." in setting.split("=")[0] else f"model.{setting}" for setting in more]
+        own = [] if recipe and model == recipe.model_name else [f"model.name={model}"]
+        short = Path(model).stem if model.endswith(".py") else model
+        return cls(name or " ".join([short, *more]), (*own, *settings))
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^\w.=-]+", "-", self.name.replace("/", "-")).strip("-.") or "model"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a contender."""
+
+    contender: Contender
+    seed: int
+    folder: Path
+    settings: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.contender.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    recipe: Path
+    entries: tuple[Entry, ...]  # one seed after another, so that what is there early has every model
+    budget: Budget | None
+
+    @property
+    def contenders(self) -> list[Contender]:
+        return list(dict.fromkeys(entry.contender for entry in self.entries))
+
+
+def planned(
+    recipe: Path,
+    contenders: Sequence[Contender],
+    *,
+    seeds: int,
+    budget: Budget | None,
+    folder: Path,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """Every contender with every seed; what counts, which knows no chance, with one. Each recipe is read now, so that a
+    mistake is told before anything is trained."""
+    if seeds < 1:
+        raise UserError(f"--seeds {seeds} must be at least 1.")
+    base, _ = read_recipe(recipe, settings)
+    twice = {one.slug for one in contenders if sum(one.slug == other.slug for other in contenders) > 1}
+    if twice:
+        raise UserError(f"{', '.join(sorted(twice))} takes part more than once: give each model its own settings.")
+    limits = budget.settings() if budget else []
+    entries = []
+    for seed in range(base.seed, base.seed + seeds):
+        for contender in contenders:
+            own = (*settings, *contender.settings, *limits, f"seed={seed}")
+            if counts(read_recipe(recipe, own)[0]) and seed > base.seed:
+                continue
+            entries.append(Entry(contender, seed, folder / f"{contender.slug}-{seed}", own))
+    return Plan(recipe, tuple(entries), budget)
+
+
+def counts(recipe: Recipe) -> bool:
+    """Whether the model is made by counting, and so is the same whatever the seed."""
+    with torch.device("meta"):
+        built = design_of(recipe.model_name).build(recipe.model, Vocabulary(100, 100, joint=True))
+    return isinstance(built, Fits)
+
+
+DEFAULTS = {  # who takes part where nobody is named
+    "translation": ("seq2seq", "rnnsearch", "convs2s", "transformer"),
+    "language": ("ngram", "neural_lm", "rnn_lm cell=tanh", "rnn_lm cell=lstm", "gpt"),
+    "classification": ("birnn", "attentive_birnn", "encoder", "cnn"),
+    "tagging": ("birnn", "encoder", "cnn"),
+}

@@ -1,0 +1,104 @@
+"""training: the runs of a comparison, each by the command `regard train` in a process of its own.
+
+A process that fails, or is killed for want of memory, loses nobody else's work; one that was interrupted goes on where
+it stopped when the same command comes again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from regard.checkpoint import Folder, append, make_folder
+from regard.compare.plan import Entry, Plan
+from regard.interface import UserError
+from regard.machine import PARENT
+from regard.recipe import read_recipe
+from regard.runs import in_use, listed
+
+PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and go
+Tell = Callable[[Entry, str], None]
+
+
+def command_of(plan: Plan, entry: Entry, threads: int) -> list[str]:
+    return ["train", str(plan.recipe), *entry.settings, "-o", str(entry.folder), "--threads", str(threads)]
+
+
+def train_all(plan: Plan, *, jobs: int, threads: int, tell: Tell) -> Iterator[tuple[Entry, str]]:
+    """Train what is not trained yet, `jobs` at a time; each entry as it ends, and why it failed or "".
+
+    `tell` hears what a process says, from another thread.
+    """
+    running: set[subprocess.Popen[str]] = set()
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        waiting = {pool.submit(train_one, plan, entry, threads, tell, running): entry for entry in plan.entries}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            process.send_signal(signal.SIGTERM)
+        pool.shutdown()
+
+
+def train_one(plan: Plan, entry: Entry, threads: int, tell: Tell, running: set[subprocess.Popen[str]]) -> str:
+    """Why it failed; "" if it is trained."""
+    if is_trained(plan, entry):
+        return ""
+    make_folder(entry.folder.parent)
+    await_others(entry.folder)
+    append(attempts_file(entry.folder), f"{time.time():.0f}\n")
+    command = [sys.executable, "-m", "regard", *command_of(plan, entry, threads)]
+    environment = {**os.environ, PARENT: str(os.getpid())}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    ) as process:
+        running.add(process)
+        last = ""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip():
+                last = line.strip()
+                tell(entry, last)
+        process.wait()
+        running.discard(process)
+    if process.returncode < 0:
+        return f"it was ended by {signal.Signals(-process.returncode).name}"
+    if process.returncode:
+        return last.removeprefix("regard: ")
+    return "" if is_trained(plan, entry) else "it was stopped before its budget was used"
+
+
+def is_trained(plan: Plan, entry: Entry) -> bool:
+    """Whether the folder holds a finished run of this very recipe."""
+    folder = Folder(entry.folder)
+    if not folder.config.exists() or listed(folder).state != "finished":
+        return False
+    wanted, _ = read_recipe(plan.recipe, entry.settings)
+    try:
+        return not wanted.differences(read_recipe(folder.config)[0])
+    except UserError:
+        return False
+
+
+def await_others(folder: Path) -> None:
+    """Until no process of an earlier attempt trains there: it may have been told to stop just now."""
+    until = time.monotonic() + PATIENCE
+    while in_use(Folder(folder)) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def attempts_file(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".attempts")
+
+
+def was_interrupted(folder: Path) -> bool:
+    file = attempts_file(folder)
+    return file.exists() and len(file.read_text().split()) > 1

@@ -1,0 +1,139 @@
+"""words: what the numbers of a comparison say, in plain sentences, and nothing that their intervals do not bear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Facts = Mapping[str, Any]
+ALL = "all sentences"
+
+
+def summary(comparison: Facts) -> list[str]:
+    measure = comparison["measures"][0]
+    known = [model for model in comparison["models"] if measure["key"] in model["values"]]
+    if not known:
+        return ["No model could be measured."]
+    sign = 1 if measure["better"] == "higher" else -1
+    known.sort(key=lambda model: -sign * model["values"][measure["key"]]["mean"])
+    return [
+        *_first(comparison, known, measure),
+        *_by_length(known, measure),
+        *_long(comparison, measure),
+        *_alignment(comparison, known),
+        *_mixed(comparison, known, measure),
+        *_cost(known),
+        *_caution(comparison),
+    ]
+
+
+def _first(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[str]:
+    best = ranked[0]
+    value = best["values"][measure["key"]]
+    seeds = len(value["each"])
+    mean_of = f", the mean of {seeds} seeds" if seeds > 1 else ""
+    most = "highest" if measure["better"] == "higher" else "lowest"
+    said = [f"{best['name']} has the {most} {measure['name']}: {figure(value)}{mean_of}."]
+    level, behind = [], []
+    for other in ranked[1:]:
+        pair = _pair(comparison, best["name"], other["name"], measure["key"])
+        if pair is None:
+            continue
+        if covers_0(pair):
+            level.append(f"{other['name']} ({number(pair['low'])} to {number(pair['high'])} apart)")
+        else:
+            behind.append(f"{other['name']} has {number(other['values'][measure['key']]['mean'])}")
+    if level:
+        said.append(f"It cannot be told apart from {listed(level)}: other sentences or seeds may turn that round.")
+    if behind:
+        said.append(f"Further behind than chance explains: {listed(behind)}.")
+    return said
+
+
+def _by_length(ranked: Sequence[Facts], measure: Facts) -> list[str]:
+    """From short to long, where the intervals of a model's first and last bucket are apart."""
+    said = []
+    for model in ranked:
+        buckets = model["lengths"]
+        if len(buckets) < 2:
+            continue
+        short, long = buckets[0], buckets[-1]
+        if short["low"] > long["high"] or short["high"] < long["low"]:
+            said.append(f"{model['name']} goes from {number(short['mean'])} to {number(long['mean'])}")
+    if not said:
+        return []
+    buckets = ranked[0]["lengths"]
+    beyond = f"sources of at most {buckets[0]['to']} words to those of {buckets[-1]['from']} and more"
+    return [f"In {measure['name']}, from {beyond}, {listed(said)}."]
+
+
+def _long(comparison: Facts, measure: Facts) -> list[str]:
+    """Who is ahead on long sentences."""
+    said = []
+    for pair in comparison["pairs"]:
+        if pair["where"] != ALL and pair["measure"] == measure["key"] and not covers_0(pair):
+            two = (pair["first"], pair["second"])
+            ahead, behind = two if pair["difference"] > 0 else two[::-1]
+            least, most = sorted((abs(pair["low"]), abs(pair["high"])))
+            gain = number(abs(pair["difference"]))
+            said.append(f"{ahead} is {gain} ahead of {behind} ({number(least)} to {number(most)})")
+    return [f"On {comparison['long']}, {listed(said)}."] if said else []
+
+
+def _alignment(comparison: Facts, ranked: Sequence[Facts]) -> list[str]:
+    found = [(model["alignment_error"]["mean"], model["name"]) for model in ranked if model["alignment_error"]]
+    if not found or comparison["diagonal_error"] is None:
+        return []
+    each = listed([f"{name} by {error:.3f}" for error, name in sorted(found)])
+    return [f"Attention differs from the gold alignment: {each}; the diagonal by {comparison['diagonal_error']:.3f}."]
+
+
+def _mixed(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[str]:
+    better = [mix for mix in comparison["mixtures"] if mix["value"] < ranked[0]["values"][measure["key"]]["mean"]]
+    if not better:
+        return []
+    best = min(better, key=lambda mix: mix["value"])
+    return [f"Mixed, {best['name']} have {number(best['value'])}: each knows something that the others do not."]
+
+
+def _cost(ranked: Sequence[Facts]) -> list[str]:
+    said = []
+    for key, doing in (("training_tokens_per_second", "trains"), ("decoding_32", "is used")):
+        found = sorted(
+            ((model["cost"][key], model["name"]) for model in ranked if model["cost"].get(key)), reverse=True
+        )
+        if len(found) > 1:
+            (fast, first), (slow, last) = found[0], found[-1]
+            said.append(f"{first} {doing} fastest here, {fast:,.0f} tokens a second; {last} slowest, {slow:,.0f}.")
+    return said
+
+
+def _caution(comparison: Facts) -> list[str]:
+    if len(comparison["seeds"]) == 1:
+        return ["One seed only: the intervals know other sentences, and nothing of chance in training."]
+    return []
+
+
+def _pair(comparison: Facts, first: str, second: str, key: str) -> Facts | None:
+    for pair in comparison["pairs"]:
+        if {pair["first"], pair["second"]} == {first, second} and (pair["measure"], pair["where"]) == (key, ALL):
+            found: Facts = pair
+            return found
+    return None
+
+
+def covers_0(pair: Facts) -> bool:
+    return bool(pair["low"] <= 0 <= pair["high"])
+
+
+def figure(value: Facts) -> str:
+    spread = f" ({number(value['low'])} to {number(value['high'])})" if value["low"] is not None else ""
+    return number(value["mean"]) + spread
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

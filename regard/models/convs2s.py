@@ -1,0 +1,199 @@
+"""convs2s: windows upon windows on both sides, and every layer of the decoder looks back at the source.
+
+yᵢ = glu(A [hᵢ₋w₊₁; …; hᵢ] + b);   dᵢ = W yᵢ + b + gᵢ;   αᵢ = softmaxⱼ(dᵢᵀ zⱼ);   cᵢ = Σⱼ αᵢⱼ (zⱼ + eⱼ)
+hᵢ ← hᵢ + yᵢ + C cᵢ, layer upon layer        Gehring et al. 2017, section 3
+e and g are the tokens' own vectors with their positions; z is what the encoder makes of e.
+
+Each sum of two is multiplied by √½, and c by √m for m source tokens, so that depth and length enlarge nothing (3.4).
+Vectors begin with components of about 1, not 0.1: therefore dᵀz / √dim, and smaller weights before a gate than in 3.5.
+All positions are read at once; words n apart meet after n / (w − 1) layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.layers.attention import Attention, Memory, Scaled
+from regard.layers.convolution import GatedConvolution, evenly, steady
+from regard.layers.dropout import Dropout
+from regard.layers.encoders import Embedding, Encoded, GatedEncoder
+from regard.layers.heads import SoftmaxHead
+from regard.layers.positions import PositionName, Positions, position
+from regard.models.design import Design, Vocabulary
+from regard.models.encoder_decoder import EncoderDecoder
+
+
+@dataclass(frozen=True)
+class Config:
+    embedding: int = 256  # width of a word's vector, and of what the decoder looks at
+    hidden: int = 256  # width of every convolution's output
+    layers: int = 6  # encoder layers, and as many decoder layers
+    width: int = 3  # tokens in a window
+    positions: PositionName = "learned"  # how a token knows where it stands
+    longest: int = 1024  # positions a learned table holds
+    tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
+    dropout: float = 0.1  # on embeddings, on what each convolution reads and before the output
+    label_smoothing: float = 0.1  # share of the target's probability spread over the vocabulary
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "embedding", "hidden")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, between(2, 100), "width")
+        keep_within(self, between(2, 1_000_000), "longest")  # a token and its <eos>
+        keep_within(self, SHARE, "dropout", "label_smoothing")
+
+
+class Carry(NamedTuple):
+    before: tuple[Tensor, ...]  # per layer, the last width − 1 vectors it read: (rows, width − 1, hidden)
+    places: Tensor  # (rows,): of the next token
+
+
+class Layer(nn.Module):
+    """A gated convolution over the target so far, and a look at the source."""
+
+    def __init__(self, *, embedding: int, hidden: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = GatedConvolution(dim=hidden, width=width, dropout=dropout)
+        self.query = steady(hidden, embedding)
+        self.attention = Attention(score=Scaled())
+        self.told = steady(embedding, hidden)
+
+    def start(self, rows: int) -> Tensor:
+        weight = self.convolution.kernel.weight
+        return weight.new_zeros(rows, self.convolution.width - 1, self.convolution.dim)
+
+    def forward(self, x: Tensor, own: Tensor, memory: Memory, before: Tensor) -> tuple[Tensor, Tensor]:
+        """x (rows, time, hidden), own (rows, time, embedding) -> (rows, time, hidden), the last of what was read.
+
+        An example's hypotheses are query positions of its memory.
+        """
+        read = torch.cat([before, x], 1)  # (rows, width − 1 + time, hidden)
+        made = self.convolution(read)
+        query = evenly(self.query(made), own)
+        context = self.attention(query.view(memory.keys.shape[0], -1, own.shape[-1]), memory).view_as(own)
+        return evenly(x, evenly(made, self.told(context))), read[:, x.shape[1] :]
+
+
+class ConvolutionalDecoder(nn.Module):
+    def __init__(
+        self,
+        *,
+        embed: Embedding,
+        positions: Positions,
+        enter: nn.Linear,
+        layers: Sequence[Layer],
+        leave: nn.Linear,
+        head: SoftmaxHead,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.positions = positions
+        self.enter = enter
+        self.layers = cast(Sequence[Layer], nn.ModuleList(layers))
+        self.leave = leave
+        self.head = head
+        self.dropout = Dropout(dropout)
+
+    def looks_back(self) -> tuple[Attention, ...]:
+        return tuple(layer.attention for layer in self.layers)
+
+    def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
+        """All layers look at one memory."""
+        rows = encoded.mask.shape[0]
+        length = encoded.mask.sum(1).to(encoded.values.dtype)
+        values = encoded.values * length.sqrt()[:, None, None]
+        memory = self.layers[0].attention.memory(encoded.states, values, encoded.mask)
+        places = torch.zeros(rows, dtype=torch.long, device=encoded.mask.device)
+        return memory, Carry(tuple(layer.start(rows) for layer in self.layers), places)
+
+    def read(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
+        """(rows, time) -> (rows, time, embedding): whole targets, or the next token of each."""
+        time = tokens.shape[1]
+        places = carry.places[:, None] + torch.arange(time, device=tokens.device)
+        own = self.dropout(self.positions(self.embed(tokens), places))  # (rows, time, embedding)
+        x, after = self.enter(own), []
+        for layer, before in zip(self.layers, carry.before, strict=True):
+            x, last = layer(x, own, memory, before)
+            after.append(last)
+        return self.dropout(self.leave(x)), Carry(tuple(after), carry.places + time)
+
+    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
+        return self.read(tokens, *self.start(encoded))[0]
+
+    def step(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
+        states, carry = self.read(tokens[:, None], memory, carry)
+        return states[:, 0], carry
+
+
+def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+    def embedding(vocab: int) -> Embedding:
+        return Embedding(vocab=vocab, dim=config.embedding)
+
+    def positions() -> Positions:
+        return position(config.positions, dim=config.embedding, longest=config.longest)
+
+    def enter() -> nn.Linear:
+        return steady(config.embedding, config.hidden, gain=1 - config.dropout)
+
+    def leave() -> nn.Linear:
+        return steady(config.hidden, config.embedding)
+
+    target = embedding(vocabulary.target)
+    source = target if config.tie and vocabulary.joint else embedding(vocabulary.source)
+    places = positions()
+    encoder = GatedEncoder(
+        embed=source,
+        positions=places,
+        enter=enter(),
+        convolutions=[
+            GatedConvolution(dim=config.hidden, width=config.width, dropout=config.dropout)
+            for _ in range(config.layers)
+        ],
+        leave=leave(),
+        dropout=config.dropout,
+    )
+    decoder = ConvolutionalDecoder(
+        embed=target,
+        positions=positions(),
+        enter=enter(),
+        layers=[
+            Layer(
+                embedding=config.embedding,
+                hidden=config.hidden,
+                width=config.width,
+                dropout=config.dropout,
+            )
+            for _ in range(config.layers)
+        ],
+        leave=leave(),
+        head=SoftmaxHead(
+            dim=config.embedding,
+            vocab=vocabulary.target,
+            tied=target.weight if config.tie else None,
+            smoothing=config.label_smoothing,
+        ),
+        dropout=config.dropout,
+    )
+    return EncoderDecoder(encoder, decoder, longest=places.longest)
+
+
+DESIGN = Design(
+    name="convs2s",
+    paper="Gehring et al.: Convolutional sequence to sequence learning",
+    year=2017,
+    tasks=("translation",),
+    config=Config,
+    build=build,
+    path="1 from what it writes to what it read; n / (width − 1) within a side",
+    sizes=tuple(
+        Config(embedding=width, hidden=width, layers=layers)
+        for width, layers in ((128, 4), (256, 6), (384, 8), (512, 12))
+    ),
+)

@@ -1,0 +1,314 @@
+"""A comparison says what its intervals bear; what was interrupted goes on; who fails loses nobody else's work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+from command import ENVIRONMENT, REGARD, Call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.compare import drawing
+from regard.compare.demo import DEMOS, contenders_of, recipe_of
+from regard.compare.measure import Unseen, unseen_of
+from regard.compare.plan import DEFAULTS, Budget, Contender, planned
+from regard.compare.reach import gradients
+from regard.compare.words import summary
+from regard.interface import UserError
+from regard.naming import score as score_names
+from regard.recipe import read_recipe
+from regard.run import load
+
+# --- figures and their intervals ---------------------------------------------------------------------------------
+
+
+written = st.sampled_from(("the cat sat on the mat .", "a dog", "", "cat cat cat cat the mat"))
+wanted = st.sampled_from(("the cat sat on a mat .", "a dog ran", "cat"))
+
+
+@given(st.lists(st.tuples(written, wanted), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_bleu_of_sums_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
+    outputs, references = zip(*pairs, strict=True)
+    sums = drawing.bleu_statistics(outputs, references).sum(0)
+    metric = sacrebleu.BLEU(force=True)
+    assert float(drawing.bleu(sums)) == pytest.approx(metric.corpus_score(list(outputs), [list(references)]).score)
+
+
+def test_macro_f1_of_sums_is_that_of_score() -> None:
+    random = np.random.default_rng(3)
+    gold, said = (random.choice(["a", "b", "c"], 50).tolist() for _ in range(2))
+    rows = []
+    for one, other in zip(gold, said, strict=True):
+        rows.append([n for label in "abc" for n in (one == other == label, other == label, one == label)])
+    found = drawing.mean_f1(np.array(rows, dtype=np.float64).sum(0))
+    assert float(found) == pytest.approx(100 * score_names(gold, said, per_word=False).f1)
+
+
+def scores(mean: float, sentences: int, seeds: int, seed: int) -> list[Any]:
+    """Of so many seeds, (sentences, 2): a score each and 1, so that share is 100 times their mean."""
+    random = np.random.default_rng(seed)
+    return [np.stack([mean + random.normal(0, 1, sentences), np.ones(sentences)], 1) for _ in range(seeds)]
+
+
+def test_an_interval_is_as_wide_as_theory_says() -> None:
+    found = drawing.draw({"one": scores(0, 2000, 1, seed=1)}, drawing.share)["one"]
+    low, high = drawing.interval(found.draws)
+    assert high - low == pytest.approx(2 * 1.96 * 100 / 2000**0.5, rel=0.1)
+    assert low < found.mean < high
+
+
+def test_seeds_that_differ_widen_an_interval() -> None:
+    same = scores(0, 500, 1, seed=1) * 3
+    other = [seed + np.array([shift, 0.0]) for seed, shift in zip(same, (-0.5, 0.0, 0.5), strict=True)]
+    found = drawing.draw({"same": same, "other": other}, drawing.share)
+    widths = {name: np.diff(drawing.interval(each.draws))[0] for name, each in found.items()}
+    assert widths["other"] > 2 * widths["same"]
+
+
+def test_models_that_say_the_same_cannot_be_told_apart_and_others_can() -> None:
+    one = scores(0, 500, 3, seed=1)
+    found = drawing.draw({"a": one, "b": one, "c": [seed + np.array([1.0, 0]) for seed in one]}, drawing.share)
+    same, apart = drawing.difference(found["a"], found["b"]), drawing.difference(found["c"], found["a"])
+    assert same["difference"] == 0 and same["low"] <= 0 <= same["high"] and same["p"] > 0.5
+    assert apart["difference"] == pytest.approx(100) and apart["low"] > 0 and apart["p"] < 0.01
+
+
+def test_chance_is_seldom_called_a_difference() -> None:
+    """Of two models that are as good, one in twenty may be taken for better."""
+    wrong = 0
+    for trial in range(40):
+        found = drawing.draw({"a": scores(0, 200, 1, trial), "b": scores(0, 200, 1, 100 + trial)}, drawing.share)
+        pair = drawing.difference(found["a"], found["b"])
+        wrong += not pair["low"] <= 0 <= pair["high"]
+    assert wrong <= 6
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def told(low: float, high: float) -> list[str]:
+    models = [
+        {"name": name, "values": {"bleu": {"each": [mean], "mean": mean, "low": mean - 1, "high": mean + 1}},
+         "lengths": [], "alignment_error": None, "cost": {}} for name, mean in (("one", 30.0), ("other", 29.0))
+    ]  # fmt: skip
+    pair = {"first": "one", "second": "other", "measure": "bleu", "where": "all sentences", "difference": 1.0}
+    return summary(
+        {
+            "measures": [{"key": "bleu", "name": "BLEU", "better": "higher"}],
+            "models": models,
+            "pairs": [{**pair, "low": low, "high": high, "p": 0.1}],
+            "diagonal_error": None,
+            "mixtures": [],
+            "seeds": [1],
+            "long": "",
+        }
+    )
+
+
+def test_words_go_no_further_than_intervals() -> None:
+    assert any("cannot be told apart from other" in sentence for sentence in told(-0.5, 2.5))
+    assert not any("chance" in sentence and "behind" in sentence for sentence in told(-0.5, 2.5))
+    assert any("Further behind than chance explains: other has 29.00" in sentence for sentence in told(0.5, 1.5))
+    assert any("One seed only" in sentence for sentence in told(0.5, 1.5))
+
+
+# --- plans -------------------------------------------------------------------------------------------------------
+
+
+def test_budgets_are_minutes_tokens_or_flops() -> None:
+    assert Budget.read("10m") == Budget("minutes", 10)
+    assert Budget.read("90s") == Budget("minutes", 1.5)
+    assert Budget.read("2e6tok") == Budget("tokens", 2e6)
+    assert Budget.read("1e15flop") == Budget("flops", 1e15)
+    for bad in ("10", "m", "ten m", "-3m", "0tok", "1e999tok", "5 apples", "1.2.3m"):
+        with pytest.raises(UserError, match="is no budget"):
+            Budget.read(bad)
+
+
+def test_everybody_has_the_same_budget_and_every_recipe_can_be_read(tmp_path: Path) -> None:
+    for task in DEMOS:
+        plan = planned(recipe_of(task), contenders_of(task), seeds=3, budget=Budget("tokens", 5000), folder=tmp_path)
+        assert len(plan.contenders) == len(DEMOS[task])
+        seeds = {contender.name: 0 for contender in plan.contenders}
+        for entry in plan.entries:
+            read, _ = read_recipe(plan.recipe, entry.settings)
+            assert (read.train.tokens, read.train.steps, read.train.minutes, read.seed) == (5000, 0, 0, entry.seed)
+            seeds[entry.contender.name] += 1
+        assert {name: count for name, count in seeds.items() if count != 3} == (
+            {} if task == "translation" else {"KN5": 1}
+        )
+
+
+def test_a_contender_is_a_model_and_its_settings() -> None:
+    recipe, _ = read_recipe(recipe_of("language"))
+    assert Contender.read("gpt dim=64 train.learning_rate=0.1", recipe) == Contender(
+        "gpt dim=64 train.learning_rate=0.1", ("model.name=gpt", "model.dim=64", "train.learning_rate=0.1")
+    )
+    assert Contender.read("rnn_lm", recipe).settings == ()  # as the recipe has it
+    with pytest.raises(UserError, match="no setting"):
+        Contender.read("gpt large", recipe)
+    with pytest.raises(UserError, match="more than once"):
+        planned(recipe_of("language"), [Contender.read("gpt")] * 2, seeds=1, budget=None, folder=Path("x"))
+    assert {task: [name.split()[0] for name in names] for task, names in DEFAULTS.items()}.keys() == {
+        "translation", "language", "classification", "tagging"
+    }  # fmt: skip
+
+
+# --- whole comparisons -------------------------------------------------------------------------------------------
+
+RECIPE = """task = "{task}"
+[data]
+name = "world"
+sentences = 200
+longest = 12
+valid = 10
+test = 40
+[tokens]
+kind = "{kind}"
+size = 0
+[model]
+name = "{model}"
+{sizes}
+[train]
+steps = 6
+batch_tokens = 512
+validate_every = 2
+learning_rate = 0.01
+precision = "float32"
+"""
+SIZES = "embedding = 8\nhidden = 8\ndropout = 0.0"
+
+
+def recipe_in(folder: Path, task: str, model: str, kind: str = "words") -> Path:
+    file = folder / "my.toml"
+    file.write_text(RECIPE.format(task=task, model=model, kind=kind, sizes=SIZES))
+    return file
+
+
+def without_times(found: Any) -> Any:
+    """What a comparison says but for times, memory and when it was made."""
+    timed = {
+        "made",
+        "seconds",
+        "minutes",
+        "time",
+        "memory_mb",
+        "training_tokens_per_second",
+        "decoding_1",
+        "decoding_32",
+    }
+    if isinstance(found, dict):
+        return {
+            key: without_times(value)
+            for key, value in found.items()
+            if key not in timed | {"summary", "warnings", "interrupted", "folder", "command"}
+        }
+    return [without_times(each) for each in found] if isinstance(found, list) else found
+
+
+def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path: Path) -> None:
+    recipe, report = recipe_in(tmp_path, "translation", "rnnsearch"), tmp_path / "r.html"
+    contenders = ("--model", "rnnsearch", "--model", "seq2seq embedding=8 hidden=8 layers=1")
+    broken = ("--model", "rnnsearch hidden=9 train.learning_rate=1e30 train.clip=0")
+    done = call("compare", recipe, *contenders, *broken, "--budget", "2000tok", "-o", report, "--threads", 1)
+    assert done.code == 0, done.err
+    found = json.loads(report.with_suffix(".json").read_text())
+    assert [model["name"] for model in found["models"]] == [
+        "rnnsearch", "seq2seq embedding=8 hidden=8 layers=1", "rnnsearch hidden=9 train.learning_rate=1e30 train.clip=0"
+    ]  # fmt: skip
+    assert [model["runs"][0]["state"] for model in found["models"]] == ["finished", "finished", "failed"]
+    assert any("failed" in warning and "not finite" in warning for warning in found["warnings"])
+    assert all(model["runs"][0]["tokens"] >= 2000 for model in found["models"][:2])
+    first = load(tmp_path / "r.runs" / "rnnsearch-1")
+    test = unseen_of(first.recipe)
+    outputs = [each.text for each in first.predict(test.sources)]
+    expected = sacrebleu.BLEU(force=True).corpus_score(outputs, [list(test.targets)]).score
+    assert found["models"][0]["values"]["bleu"]["mean"] == pytest.approx(expected)
+    assert found["models"][0]["alignment_error"] and found["models"][1]["alignment_error"] is None
+    assert found["alignments"][0]["models"][1]["kind"] == "gradient, not attention"
+    assert found["mistakes"] and "<script" in report.read_text()
+    # runs that are trained already say the same
+    folders = [tmp_path / "r.runs" / name for name in ("rnnsearch-1", "seq2seq-embedding=8-hidden=8-layers=1-1")]
+    again = call("compare", *folders, "-o", tmp_path / "again.html", "--no-sentences", "--threads", 1)
+    assert again.code == 0, again.err
+    other = json.loads((tmp_path / "again.json").read_text())
+    for one, two in zip(found["models"][:2], other["models"], strict=True):
+        assert one["values"] == two["values"] and one["parameters"] == two["parameters"]
+    assert not other["alignments"] and not other["mistakes"]
+
+
+@pytest.mark.parametrize("task, model, kind", [("language", "rnn_lm", "characters"), ("tagging", "birnn", "given")])
+def test_other_tasks(call: Call, tmp_path: Path, task: str, model: str, kind: str) -> None:
+    recipe, report = recipe_in(tmp_path, task, model, kind), tmp_path / "r.html"
+    others = {"language": "ngram", "tagging": "cnn embedding=8 filters=4"}
+    done = call("compare", recipe, "--model", model, "--model", others[task], "-o", report, "--threads", 1)
+    assert done.code == 0, done.err
+    found = json.loads(report.with_suffix(".json").read_text())
+    main = found["measures"][0]["key"]
+    assert all(main in model["values"] for model in found["models"])
+    if task == "language":
+        assert found["mixtures"][0]["value"] <= max(model["values"][main]["mean"] for model in found["models"])
+        assert all(model["samples"] for model in found["models"])
+
+
+@pytest.mark.slow
+def test_a_killed_comparison_goes_on_and_says_the_same(call: Call, tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, "translation", "rnnsearch")
+    arguments = ["compare", str(recipe), "data.sentences=2000", "--model", "rnnsearch", "--model",
+                 "seq2seq embedding=8 hidden=8 layers=1", "--budget", "40000tok", "--threads", "1"]  # fmt: skip
+    whole = call(*arguments, "-o", tmp_path / "whole.html")
+    assert whole.code == 0, whole.err
+    log = tmp_path / "cut.runs" / "rnnsearch-1" / "log.jsonl"
+    with subprocess.Popen([*REGARD, *arguments, "-o", str(tmp_path / "cut.html")], env=ENVIRONMENT) as process:
+        until = time.monotonic() + 60
+        while not (log.exists() and len(log.read_text().splitlines()) > 2):
+            assert process.poll() is None and time.monotonic() < until
+            os.sched_yield()
+        process.send_signal(signal.SIGKILL)
+    again = call(*arguments, "-o", tmp_path / "cut.html")
+    assert again.code == 0, again.err
+    one, other = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "cut.json"))
+    assert without_times(one) == without_times(other)
+    assert any("was interrupted" in warning for warning in other["warnings"])
+    assert not any("was interrupted" in warning for warning in one["warnings"])
+
+
+def test_bad_requests_are_sentences(call: Call, tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, "translation", "rnnsearch")
+    cases = {
+        (): "Give a recipe",
+        (recipe, "--demo", "language"): "one of these",
+        (recipe, "-o", tmp_path / "r.pdf"): "must end in .html",
+        (recipe, "--budget", "soon"): "is no budget",
+        (recipe, "--models", "rnnserch"): "rnnsearch",
+        (recipe, "--models", "gpt"): "gpt",
+        (recipe, "--test", tmp_path / "none.txt"): "two files",
+        (tmp_path, "--models", "rnnsearch"): "is for training",
+        (tmp_path / "absent.toml",): "does not exist",
+    }
+    for arguments, said in cases.items():
+        done = call("compare", *arguments)
+        assert done.code == 1 and said in done.err, (arguments, done.err)
+    assert not list(tmp_path.glob("*.runs"))
+
+
+def test_gradients_are_felt_at_the_distance_where_they_arise(call: Call, tmp_path: Path) -> None:
+    """A language model of order 3 feels two words back and nothing before."""
+    recipe = recipe_in(tmp_path, "language", "neural_lm")
+    recipe.write_text(
+        recipe.read_text().replace('kind = "words"', 'kind = "characters"').replace("dropout", "order = 3\ndropout")
+    )
+    assert call("train", recipe, "-o", tmp_path / "run", "--threads", 1).code == 0
+    run = load(tmp_path / "run")
+    felt = dict(gradients(run, [(text, text) for text in Unseen(("the cat sat on it",) * 8, ("",) * 8).sources]))
+    assert felt[0] > 0 and felt[1] > 0 and all(felt[far] == 0 for far in felt if far > 1)
