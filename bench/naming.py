@@ -34,8 +34,8 @@ SENTIMENT = {
     "cnn": ["model.name=cnn", "model.embedding=128", "model.dropout=0.5", "model.word_dropout=0.2"],
 }
 ENTITIES = {
-    f"{head}{', letters' if letters else ''}": [f"model.head={head}", f"model.letters={letters}", "model.dropout=0.5"]
-    for letters in (0, 50)
+    f"{head}{', letters' if letters else ''}": [f"model.head={head}", f"model.letters={letters}"]
+    for letters in (0, 100)
     for head in ("softmax", "crf")
 }
 LATER = {"both ways": ["model.bidirectional=true"], "forwards": ["model.bidirectional=false"]}
@@ -101,7 +101,10 @@ def main() -> None:
     budget, measured = list[str](), "accuracy" if given.what == "sentiment" else "f1"
     if given.what == "later":
         recipe, test = later_files(folder.resolve())
-        models, budget = LATER, ["train.steps=300", "model.head=softmax"]
+        models, budget = (
+            LATER,
+            ["train.steps=300", "train.validate_every=50", "train.batch_tokens=1024", "model.head=softmax"],
+        )
     else:
         data = Path(os.environ["REGARD_DATA"])
         sentiment = given.what == "sentiment"

@@ -7,6 +7,7 @@ from typing import Any
 
 Facts = Mapping[str, Any]
 ALL = "all sentences"
+NOTABLE = 1.2  # times as fast: worth a word
 
 
 def summary(comparison: Facts) -> list[str]:
@@ -102,7 +103,7 @@ def _cost(ranked: Sequence[Facts]) -> list[str]:
         found = sorted(
             ((model["cost"][key], model["name"]) for model in ranked if model["cost"].get(key)), reverse=True
         )
-        if len(found) > 1:
+        if len(found) > 1 and found[0][0] > NOTABLE * found[-1][0]:
             (fast, first), (slow, last) = found[0], found[-1]
             said.append(f"{first} {doing} fastest here, {fast:,.0f} tokens a second; {last} slowest, {slow:,.0f}.")
     return said
