@@ -6,6 +6,7 @@ import torch
 
 from regard.config import is_place
 from regard.interface import Classifies, Fits, Generates, Learns, Scores
+from regard.layers.pooling import Attentive
 from regard.models import (
     attentive_birnn,
     birnn,
@@ -22,6 +23,7 @@ from regard.models import (
 )
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.encoder_head import Classifier
 from regard.models.own_file import own_design
 
 MODELS: dict[str, Design] = {
@@ -56,7 +58,8 @@ def abilities(design: Design) -> list[str]:
         "train": isinstance(model, Learns | Fits),
         "generate": isinstance(model, Generates),
         "score": isinstance(model, Scores),
-        "attend": isinstance(model, EncoderDecoder) and bool(model.decoder.looks_back()),
+        "attend": (isinstance(model, EncoderDecoder) and bool(model.decoder.looks_back()))
+        or (isinstance(model, Classifier) and isinstance(model.head.pool, Attentive)),
         "classify": "classification" in design.tasks and isinstance(model, Classifies),
         "tag": "tagging" in design.tasks,
     }
