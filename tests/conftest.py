@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from command import Call, Result
 
 from regard.cli import main
+
+# whoever starts the tests in the background of a shell has them ignore it, and all that they start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
