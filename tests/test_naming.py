@@ -10,7 +10,6 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from command import Call
