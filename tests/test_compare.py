@@ -261,6 +261,16 @@ def test_other_tasks(call: Call, tmp_path: Path, task: str, model: str, kind: st
         assert all(model["samples"] for model in found["models"])
 
 
+def killed(arguments: list[str], log: Path, validations: int) -> None:
+    """The comparison, killed once this run has been validated so often."""
+    with subprocess.Popen([*REGARD, *arguments], env=ENVIRONMENT) as process:
+        until = time.monotonic() + 60
+        while not (log.exists() and len(log.read_text().splitlines()) >= validations):
+            assert process.poll() is None and time.monotonic() < until
+            os.sched_yield()
+        process.send_signal(signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_killed_comparison_goes_on_and_says_the_same(call: Call, tmp_path: Path) -> None:
     recipe = recipe_in(tmp_path, "translation", "rnnsearch")
@@ -268,19 +278,32 @@ def test_a_killed_comparison_goes_on_and_says_the_same(call: Call, tmp_path: Pat
                  "seq2seq embedding=8 hidden=8 layers=1", "--budget", "40000tok", "--threads", "1"]  # fmt: skip
     whole = call(*arguments, "-o", tmp_path / "whole.html")
     assert whole.code == 0, whole.err
-    log = tmp_path / "cut.runs" / "rnnsearch-1" / "log.jsonl"
-    with subprocess.Popen([*REGARD, *arguments, "-o", str(tmp_path / "cut.html")], env=ENVIRONMENT) as process:
-        until = time.monotonic() + 60
-        while not (log.exists() and len(log.read_text().splitlines()) > 2):
-            assert process.poll() is None and time.monotonic() < until
-            os.sched_yield()
-        process.send_signal(signal.SIGKILL)
-    again = call(*arguments, "-o", tmp_path / "cut.html")
-    assert again.code == 0, again.err
+    again = [*arguments, "-o", str(tmp_path / "cut.html")]
+    killed(again, tmp_path / "cut.runs" / "rnnsearch-1" / "log.jsonl", validations=3)
+    done = call(*again)
+    assert done.code == 0, done.err
     one, other = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "cut.json"))
     assert without_times(one) == without_times(other)
     assert any("was interrupted" in warning for warning in other["warnings"])
     assert not any("was interrupted" in warning for warning in one["warnings"])
+
+
+@pytest.mark.slow
+def test_minutes_used_before_an_interruption_count(call: Call, tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, "translation", "rnnsearch")
+    arguments = ["compare", str(recipe), "data.sentences=2000", "train.validate_every=20", "--models", "rnnsearch",
+                 "--budget", "8s", "--threads", "1", "-o", str(tmp_path / "r.html")]  # fmt: skip
+    log = tmp_path / "r.runs" / "rnnsearch-1" / "log.jsonl"
+    killed(arguments, log, validations=3)
+    used = json.loads(log.read_text().splitlines()[-1])["seconds"]
+    done = call(*arguments)
+    assert done.code == 0, done.err
+    (run,) = json.loads((tmp_path / "r.json").read_text())["models"][0]["runs"]
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    first = next(entry for entry in entries if entry["attempt"] != entries[0]["attempt"])
+    assert 0 < used <= first["seconds"]  # it did not begin at 0 again
+    assert 8 <= 60 * run["minutes"] < 8 + used and run["interrupted"]
+    assert "was interrupted" in done.out
 
 
 def test_bad_requests_are_sentences(call: Call, tmp_path: Path) -> None:
