@@ -94,7 +94,8 @@ def _mixed(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
     if not better:
         return []
     best = min(better, key=lambda mix: mix["value"])
-    return [f"Mixed, {best['name']} have {number(best['value'])}: each knows something that the others do not."]
+    shares = [f"{name} ({share:.2f})" for name, share in best["weights"].items() if share >= 0.01]
+    return [f"The first seeds mixed, {listed(shares)}, have {number(best['value'])}."]
 
 
 def _cost(ranked: Sequence[Facts]) -> list[str]:
