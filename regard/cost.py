@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -21,8 +21,10 @@ from regard.predict import predict
 
 if TYPE_CHECKING:
     from regard.run import Run
+    from regard.train.training import Batches
 
 Made = TypeVar("Made")
+COUNTED = 8  # batches
 NO_LIMIT = 1 << 62  # tokens in a batch: how many lines go together is said in lines
 
 
@@ -43,6 +45,11 @@ def flops_per_token(model: nn.Module, batches: Iterable[Batch]) -> float:
         more, predicted = _counted(model, batch)
         operations, tokens = operations + more, tokens + predicted
     return operations / max(1, tokens)
+
+
+def first_batches(batches: Batches, device: torch.device) -> Iterator[Batch]:
+    """Enough of the training data to know what a token costs."""
+    return (batches.get(0, index).to(device) for index in range(min(COUNTED, batches.count(0))))
 
 
 def _counted(model: nn.Module, batch: Batch) -> tuple[int, int]:

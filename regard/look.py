@@ -25,6 +25,7 @@ from regard.models.encoder_head import LABELS, Classifier
 from regard.naming import as_read
 from regard.page import Sentence, View, fragment
 from regard.predict import Decoding, most_read
+from regard.vectors import read_with
 
 if TYPE_CHECKING:
     from regard.run import Run
@@ -63,8 +64,9 @@ def reading(model: nn.Module) -> Iterator[list[Tensor]]:
         embedded.append(output.detach().requires_grad_())
         return embedded[0]
 
-    reader = model.encoder if isinstance(model, EncoderDecoder | Classifier) else model
-    hook = reader.get_submodule("embed").register_forward_hook(keep)
+    embed = read_with(model)
+    assert embed is not None
+    hook = embed.register_forward_hook(keep)
     try:
         yield embedded
     finally:

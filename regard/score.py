@@ -115,11 +115,14 @@ def diagonal_links(source_words: int, target_words: int) -> Links:
 
 def alignment_error(found: Iterable[Links], gold: Iterable[Links]) -> float:
     """1 − 2|A∩S| / (|A| + |S|) over all sentences (Och & Ney 2003, with all gold links sure); 0 if there are none."""
-    common = total = 0
-    for links, truth in zip(found, gold, strict=True):
-        common += len(links & truth)
-        total += len(links) + len(truth)
-    return 1 - 2 * common / total if total else 0.0
+    each = agreement(found, gold)
+    total = sum(both for _, both in each)
+    return 1 - sum(common for common, _ in each) / total if total else 0.0
+
+
+def agreement(found: Iterable[Links], gold: Iterable[Links]) -> list[tuple[int, int]]:
+    """Of each sentence, twice the links in common, and the links of both."""
+    return [(2 * len(one & other), len(one) + len(other)) for one, other in zip(found, gold, strict=True)]
 
 
 def read_links(line: str) -> Links:

@@ -19,11 +19,16 @@ from regard.models.encoder_head import EncoderWithHead
 from regard.models.language_model import LanguageModel
 
 
-def embedding_of(model: nn.Module) -> Embedding | None:
-    """What a model reads its source's tokens with."""
+def read_with(model: nn.Module) -> nn.Module | None:
+    """What turns a model's tokens, its source's where there is one, into vectors."""
     if not isinstance(model, EncoderWithHead | EncoderDecoder | LanguageModel):
         return None
-    embed = (model if isinstance(model, LanguageModel) else model.encoder).get_submodule("embed")
+    return (model if isinstance(model, LanguageModel) else model.encoder).get_submodule("embed")
+
+
+def embedding_of(model: nn.Module) -> Embedding | None:
+    """Its table."""
+    embed = read_with(model)
     if isinstance(embed, Reader):
         return embed.embed
     return embed if isinstance(embed, Embedding) else None

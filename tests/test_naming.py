@@ -26,7 +26,7 @@ from regard.interface import UserError
 from regard.layers.chain import Chain
 from regard.layers.convolution import Windows
 from regard.layers.encoders import Encoded
-from regard.layers.pooling import POOLS
+from regard.layers.pooling import POOLS, Attentive
 from regard.models import MODELS
 from regard.models.design import Vocabulary
 from regard.vectors import begin_with
@@ -135,7 +135,7 @@ def test_each_pool_is_its_equation() -> None:
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     final = torch.randn(2, 6, dtype=torch.float64)
     encoded = Encoded(states, mask, ((final,),), states)
-    pools = {name: make(6).double() for name, make in POOLS.items()}
+    pools = {name: make(6).double() for name, make in {**POOLS, "attention": lambda dim: Attentive(dim=dim)}.items()}
     found = {name: pool(encoded) for name, pool in pools.items()}
     assert torch.equal(found["last"], final) and torch.equal(found["first"], states[:, 0])
     torch.testing.assert_close(found["mean"][1], states[1, :2].mean(0))

@@ -56,6 +56,7 @@ def compare(
     """
     from regard import machine
     from regard.compare.comparison import comparison, measure_runs
+    from regard.compare.demo import JOBS
     from regard.compare.page import page
     from regard.interface import UserError
 
@@ -69,11 +70,11 @@ def compare(
     folders = [Path(one) for one in given if Path(one).is_dir()]
     if folders and len(folders) < len(given):
         raise UserError("Give a recipe, or run folders, not both; and every folder must exist.")
-    jobs = jobs or (2 if demo else 1)
+    jobs = jobs or (JOBS if demo else 1)
     each = threads or max(1, (os.cpu_count() or 1) // jobs)
     if folders:
-        refuse(models=models, model=model, budget=budget, seeds=seeds or None)
-        runs, recipe, plan = already_trained(folders), recipe_of_run(folders[0]), None
+        refuse({"models": models, "model": model, "budget": budget, "seeds": seeds})
+        runs, recipe = already_trained(folders), recipe_of_run(folders[0])
         told = {"text": "as each was trained", "kind": "none", "amount": None}
         tested = test_set(recipe, test, align)
     else:
@@ -105,7 +106,7 @@ def compare(
         raise UserError("Every model failed: see above.")
 
 
-def refuse(**options: object) -> None:
+def refuse(options: dict[str, object]) -> None:
     from regard.interface import UserError
 
     for name, value in options.items():
@@ -185,17 +186,23 @@ def recipe_of_run(folder: Path) -> Recipe:
 
 def already_trained(folders: list[Path]) -> list[Trained]:
     """Runs whose recipes differ in nothing but the seed are one model's."""
+    from regard.checkpoint import Folder
     from regard.compare.comparison import Trained
+    from regard.data.text import content_hash
     from regard.interface import UserError
 
     recipes = {folder: recipe_of_run(folder) for folder in folders}
+    words = {content_hash(Folder(folder).tokenizer) for folder in folders}
+    if len(words) > 1 and recipes[folders[0]].task == "language":
+        raise UserError("These runs have different vocabularies: their perplexities are of different things.")
     first = recipes[folders[0]]
     names: dict[Path, str] = {}
     for folder, recipe in recipes.items():
         if recipe.task != first.task:
             raise UserError(f"{folders[0]} is for {first.task}, {folder} for {recipe.task}: compare like with like.")
         alike = [other for other in names if set(recipe.differences(recipes[other])) <= {"seed"}]
-        names[folder] = names[alike[0]] if alike else folder.name
+        short = folder.name if [each.name for each in folders].count(folder.name) == 1 else str(folder)
+        names[folder] = names[alike[0]] if alike else short
     return [
         Trained(
             names[folder],

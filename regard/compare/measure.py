@@ -21,7 +21,7 @@ from regard import load, naming
 from regard.checkpoint import Folder, write_atomically
 from regard.compare.drawing import bleu_statistics
 from regard.compare.reach import gradients, times
-from regard.cost import flops_per_token, speed
+from regard.cost import first_batches, flops_per_token, speed
 from regard.data import world
 from regard.data.batches import Encoded
 from regard.data.sources import Parallel, PlainText, Table, World, pairs, texts_of
@@ -35,7 +35,7 @@ from regard.predict import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import log_entries
-from regard.score import Links, attention_links, chrf, diagonal_links, read_links
+from regard.score import Links, agreement, attention_links, chrf, diagonal_links, read_links
 from regard.train.corpora import CORPORA
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,6 @@ SHOWN = (0.5, 0.8, 0.95)  # sentences that are looked into: longer than so many 
 FAST = {1: 8, 32: 64}  # lines at a time, and how many of them are timed
 BLOCK = 64  # tokens of one long text that stand for a sentence
 SAMPLES = 3
-COUNTED = 4  # batches
 
 
 # --- what is measured on -----------------------------------------------------------------------------------------
@@ -173,8 +172,7 @@ def _flops(run: Run, folder: Folder) -> float | None:
         encoded = tuple(Encoded.open(folder.data, f"train.{side}") for side in corpus.sides)
     except (OSError, ValueError, UserError):
         return None
-    batches = corpus.batches(encoded, run.model)
-    return flops_per_token(run.model, (batches.get(0, index) for index in range(min(COUNTED, batches.count(0)))))
+    return flops_per_token(run.model, first_batches(corpus.batches(encoded, run.model), run.device))
 
 
 def _translations(run: Run, test: Unseen, beam: int) -> Facts:
@@ -190,11 +188,6 @@ def _translations(run: Run, test: Unseen, beam: int) -> Facts:
         pairs_of = list(zip(test.sources, test.targets, strict=True))
         found["statistics"]["alignment_error"] = agreement(attention_links(run, pairs_of), test.links)
     return found
-
-
-def agreement(found: Sequence[Links], gold: Sequence[Links]) -> list[list[int]]:
-    """Of each sentence, twice the links in common, and the links of both."""
-    return [[2 * len(one & other), len(one) + len(other)] for one, other in zip(found, gold, strict=True)]
 
 
 def diagonal(test: Unseen) -> Floats | None:

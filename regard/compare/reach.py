@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.data.batches import pad
-from regard.interface import BOS, PAD, UNK, Batch, Classifies, Fits, Generates, State, Tags
+from regard.data.batches import SPELT, pad
+from regard.interface import BOS, PAD, UNK, Batch, Bounded, Classifies, Generates, State, Tags, Windowed
 from regard.layers.encoders import RecurrentEncoder
 from regard.look import reading
 from regard.models.encoder_decoder import EncoderDecoder
@@ -69,7 +69,10 @@ def _by_distance(norms: Tensor, real: Tensor, *, backwards: bool) -> list[tuple[
 def times(run: Run) -> list[tuple[int, float]]:
     """(tokens, seconds) to read so many and, where it writes, to write as many: one text at a time, the least of a few
     tries."""
-    room = getattr(run.model, "longest", None) or getattr(run.model, "context", None) or max(LENGTHS) + 2
+    model = run.model
+    longest = model.longest if isinstance(model, Bounded) else None
+    context = model.context if isinstance(model, Windowed) else None
+    room = min(longest or max(LENGTHS) + 2, context or max(LENGTHS) + 2)
     found = []
     with torch.inference_mode():
         for length in LENGTHS:
@@ -84,7 +87,7 @@ def _once(run: Run, length: int) -> float:
     model = run.model
     tokens = torch.full((1, length), UNK, device=run.device)
     began = time.perf_counter()
-    if isinstance(model, Generates) and not isinstance(model, Fits):
+    if isinstance(model, Generates):
         source = tokens if run.recipe.task == "translation" else tokens[:, :0]
         state: State = model.start(Batch(source, torch.full((1, 1), BOS, device=run.device)))
         for place in range(length):
@@ -92,6 +95,6 @@ def _once(run: Run, length: int) -> float:
     elif isinstance(model, Classifies):
         model.classify(Batch(tokens))
     elif isinstance(model, Tags):
-        letters = torch.full((1, length, 16), PAD, device=run.device)
+        letters = torch.full((1, length, SPELT), PAD, device=run.device)
         model.tag(Batch(tokens, spelling=letters))
     return time.perf_counter() - began

@@ -58,5 +58,4 @@ POOLS: dict[str, Callable[[int], nn.Module]] = {  # of dim
     "mean": lambda dim: Mean(),
     "max": lambda dim: Max(),
     "first": lambda dim: First(),
-    "attention": lambda dim: Attentive(dim=dim),
 }

@@ -29,7 +29,7 @@ from regard.checkpoint import (
     write_tensors,
     writing,
 )
-from regard.cost import flops_per_token
+from regard.cost import first_batches, flops_per_token
 from regard.data.batches import Encoded
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
@@ -45,7 +45,6 @@ from regard.train.weights import load_weights, weights
 from regard.vectors import begin_with
 
 MAY_GROW = {"train.steps", "train.epochs", "train.minutes", "train.tokens", "train.flops"}
-COUNTED = 8  # batches whose FLOPs are counted to know what a token costs
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
@@ -144,8 +143,8 @@ class Session:
         limit = self.recipe.train
         if not limit.flops or isinstance(model, Fits):
             return limit.tokens
-        some = (self.batches.get(0, index).to(self.device) for index in range(min(COUNTED, self.batches.count(0))))
-        most = max(1, int(limit.flops / flops_per_token(model, some)))
+        a_token = flops_per_token(model, first_batches(self.batches, self.device))
+        most = max(1, int(limit.flops / a_token))
         return min(most, limit.tokens or most)
 
     def _tokenizers(self) -> Tokenizers:
