@@ -198,7 +198,6 @@ def translation() -> Comparison:
                 },
                 reach={
                     "path": path,
-                    "path_text": "one step a word" if path == "n" else "one step, however far",
                     "gradient": gradient,
                     "time": [[n, 0.0004 * n ** (1 + 0.1 * place)] for n in (8, 16, 32, 64, 128, 256)],
                 },
@@ -278,13 +277,6 @@ def language() -> Comparison:
         one["cost"] |= {"decoding_1": None, "decoding_32": None, "memory_mb": 300.0}
         one["reach"] = {
             "path": ("5", "5", "n", "n", "1")[place],
-            "path_text": (
-                "nothing beyond 4 words",
-                "nothing beyond 4 words",
-                "one step a word",
-                "one step a word",
-                "one",
-            )[place],
             "gradient": [[d, math.exp(-d * 0.3 / place)] for d in range(1, 30)] if place > 1 else [],
             "time": [],
         }
@@ -347,7 +339,7 @@ def hostile() -> Comparison:
     for at, one in enumerate(found["models"]):
         one |= {"name": names[one["name"]], "paper": HOSTILE[at + 2], "samples": list(HOSTILE)}
         one["runs"][0] |= {"why": HOSTILE[0], "command": HOSTILE[3]}
-        one["reach"]["path_text"] = HOSTILE[at]
+        one["reach"]["path"] = HOSTILE[at]
     for pair in found["pairs"]:
         pair |= {"first": names[pair["first"]], "second": names[pair["second"]], "where": HOSTILE[3]}
     for one in found["alignments"]:

@@ -269,9 +269,9 @@ def _cost(c: Part) -> str:
 
 def _reach(c: Part) -> str:
     models = [(place, model["name"], model["reach"]) for place, model in enumerate(c["models"]) if model["reach"]]
-    paths = [(_name(c, name), reach["path"], reach.get("path_text", "")) for _, name, reach in models if reach["path"]]
-    heads = ["model", "path", "in words"][: 3 if any(text for *_, text in paths) else 2]
-    parts = [quiet(REACH), scroller(grid(heads, [path[: len(heads)] for path in paths], wordy=heads))] if paths else []
+    paths = [(_name(c, name), reach["path"]) for _, name, reach in models if reach["path"]]
+    heads = ["model", "path"]
+    parts = [quiet(REACH), scroller(grid(heads, paths, wordy=heads))] if paths else []
     for key, title, of, up in (
         ("gradient", "Gradient norm against distance", "distance (tokens)", "gradient norm (log scale)"),
         ("time", "Time against length", "length (tokens, log scale)", "seconds to read and write (log scale)"),
