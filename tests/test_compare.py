@@ -47,6 +47,15 @@ def test_bleu_of_sums_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
     assert float(drawing.bleu(sums)) == pytest.approx(metric.corpus_score(list(outputs), [list(references)]).score)
 
 
+@given(st.lists(st.tuples(st.text("abc .", max_size=12), st.text("abc .", max_size=12)), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_chrf_of_sums_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
+    outputs, references = zip(*pairs, strict=True)
+    sums = drawing.chrf_statistics(outputs, references).sum(0)
+    expected = sacrebleu.CHRF().corpus_score(list(outputs), [list(references)]).score
+    assert float(drawing.chrf(sums)) == pytest.approx(expected)
+
+
 def test_macro_f1_of_sums_is_that_of_score() -> None:
     random = np.random.default_rng(3)
     gold, said = (random.choice(["a", "b", "c"], 50).tolist() for _ in range(2))
@@ -239,6 +248,9 @@ def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path:
     assert found["models"][0]["alignment_error"] and found["models"][1]["alignment_error"] is None
     assert found["alignments"][0]["models"][1]["kind"] == "gradient, not attention"
     assert found["mistakes"] and "<script" in report.read_text()
+    assert [look["name"] for look in found["mistakes"][0]["models"]] == [one["name"] for one in found["models"][:2]]
+    assert found["data"]["train"] == "200 pairs" and found["data"]["valid"] == "10 pairs"
+    assert found["models"][0]["values"]["chrf"]["low"] <= found["models"][0]["values"]["chrf"]["mean"]
     # runs that are trained already say the same
     folders = [tmp_path / "r.runs" / name for name in ("rnnsearch-1", "seq2seq-embedding=8-hidden=8-layers=1-1")]
     again = call("compare", *folders, "-o", tmp_path / "again.html", "--no-sentences", "--threads", 1)
@@ -258,6 +270,8 @@ def test_other_tasks(call: Call, tmp_path: Path, task: str, model: str, kind: st
     found = json.loads(report.with_suffix(".json").read_text())
     main = found["measures"][0]["key"]
     assert all(main in model["values"] for model in found["models"])
+    if task == "tagging":  # validations took it too
+        assert all(len(curve[main]) == len(curve["loss"]) for model in found["models"] for curve in model["curves"])
     if task == "language":
         assert found["mixtures"][0]["value"] <= max(model["values"][main]["mean"] for model in found["models"])
         assert all(model["samples"] for model in found["models"])

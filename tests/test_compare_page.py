@@ -23,7 +23,7 @@ Comparison = dict[str, Any]
 SEEDS = [1, 2, 3]
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
-    "<b>bold</b> & \"quoted\" 'single' `back` $x^2$ %{x}",
+    "<b>$x^2$</b> & \"quoted\" 'single' `back` %{x}",
     "\u202egnol قطة سوداء 猫 👩‍👩‍👧 \ud800 \x00",
     "W" * 3000,
     "«title» <model-0> <!-- <a href='javascript:alert(2)'>press</a>",
@@ -71,6 +71,20 @@ def alignment(random: np.random.Generator, rows: int, columns: int) -> list[list
     near += 0.1 * random.random((rows, columns))
     weights: list[list[float]] = (near / near.sum(1, keepdims=True)).tolist()
     return weights
+
+
+def looked(random: np.random.Generator, models: list[Comparison], source: str, target: str) -> list[Comparison]:
+    words, wrote = [*source.split(), "<eos>"], [*target.split(), "<eos>"]
+    return [
+        {
+            "name": one["name"],
+            "source": words,
+            "target": wrote,
+            "weights": alignment(random, len(wrote), len(words)),
+            "kind": "gradient, not attention" if one["name"] == "seq2seq" else "attention",
+        }
+        for one in models
+    ]
 
 
 def frame(title: str, task: str) -> Comparison:
@@ -203,6 +217,8 @@ def translation() -> Comparison:
                 },
             )
         )
+        for curve in found["models"][-1]["curves"]:  # validations took BLEU too
+            curve["bleu"] = [round(bleu * (1 - math.exp(-tokens / 4e5)), 4) for tokens in curve["tokens"]]
     found["models"][1]["runs"][0]["interrupted"] = True
     found["diagonal_error"] = 0.295
     for first, second, difference, low, high, p in (
@@ -219,22 +235,8 @@ def translation() -> Comparison:
         ("The little black cat sleeps here .", "Le petit chat noir dort ici ."),
         (long, "le petit chat noir que nous connaissons dort sous la vieille table pendant que les enfants lisent ."),
     ):
-        words, wrote = [*source.split(), "<eos>"], [*target.split(), "<eos>"]
-        found["alignments"].append(
-            {
-                "source": words,
-                "reference": target,
-                "models": [
-                    {
-                        "name": one["name"],
-                        "target": wrote,
-                        "weights": alignment(random, len(wrote), len(words)),
-                        "kind": "gradient, not attention" if one["name"] == "seq2seq" else "attention",
-                    }
-                    for one in found["models"]
-                ],
-            }
-        )
+        looks = looked(random, found["models"], source, target)
+        found["alignments"].append({"source": looks[0]["source"], "reference": target, "models": looks})
     for source, reference in (
         (
             "The teacher who knows the children gives them three red apples .",
@@ -253,7 +255,8 @@ def translation() -> Comparison:
             }
             for at, one in enumerate(found["models"])
         ]
-        found["mistakes"].append({"source": source, "reference": reference, "outputs": outputs})
+        looks = looked(random, found["models"], source, reference)
+        found["mistakes"].append({"source": source, "reference": reference, "outputs": outputs, "models": looks})
     return found
 
 
@@ -308,8 +311,8 @@ def failed() -> Comparison:
     found["models"][2] = lost
     found["pairs"] = found["pairs"][:1]
     for one in (*found["alignments"], *found["mistakes"]):
-        key = "models" if "models" in one else "outputs"
-        one[key] = one[key][:2]
+        for key in one.keys() & {"models", "outputs"}:
+            one[key] = one[key][:2]
     return found
 
 
@@ -344,8 +347,9 @@ def hostile() -> Comparison:
         pair |= {"first": names[pair["first"]], "second": names[pair["second"]], "where": HOSTILE[3]}
     for one in found["alignments"]:
         one |= {"source": [*HOSTILE, *one["source"][5:]], "reference": HOSTILE[3]}
-        for drawn in one["models"]:
-            drawn |= {"name": names[drawn["name"]], "target": [*HOSTILE, *drawn["target"][5:]], "kind": HOSTILE[1]}
+    for drawn in (drawn for one in (*found["alignments"], *found["mistakes"]) for drawn in one["models"]):
+        drawn |= {key: [*HOSTILE, *drawn[key][5:]] for key in ("source", "target")}
+        drawn |= {"name": names[drawn["name"]], "kind": HOSTILE[1]}
     for mistake in found["mistakes"]:
         mistake |= {"source": HOSTILE[0], "reference": HOSTILE[3]}
         for output, text in zip(mistake["outputs"], HOSTILE, strict=False):
@@ -463,7 +467,7 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
             assert f"{given['mean']:.1f}" in quality and f"{given['low']:.1f} to {given['high']:.1f}" in quality
             assert " · ".join(f"{each:.1f}" for each in given["each"]) in quality
         for curve in one["curves"]:
-            assert all(f"{loss:.3f}" in quality for loss in curve["loss"])
+            assert all(f"{value:.3f}" in quality for value in (*curve["loss"], *curve["bleu"]))
             assert all(f"{seconds / 60:.2f}" in quality for seconds in curve["seconds"])
         for part in one["lengths"]:
             assert f"{part['mean']:.1f} ({part['low']:.1f} to {part['high']:.1f})" in lengths
@@ -492,22 +496,23 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
 def test_the_charts_show_what_was_found(opened: Callable[[str], Visit]) -> None:
     seen, found = opened("translation"), translation()
     drawn = seen.run("() => [...document.querySelectorAll('.chart > div')].map((box) => box.data ?? [])")
-    dots, curves, lengths, *_ = drawn
+    dots, better, losses, lengths, *_ = drawn
     for place, one in enumerate(found["models"]):
         given, dot, seeds = one["values"]["bleu"], dots[2 * place], dots[2 * place + 1]
         error = dot["error_x"]
         ends = [dot["x"][0] - error["arrayminus"][0], dot["x"][0], dot["x"][0] + error["array"][0]]
         assert ends == pytest.approx([given["low"], given["mean"], given["high"]])
         assert seeds["x"] == given["each"]
-        line = next(trace for trace in curves if trace.get("name") == one["name"])
-        assert line["y"] == pytest.approx(np.mean([curve["loss"] for curve in one["curves"]], 0))
+        for curves, key in ((better, "bleu"), (losses, "loss")):
+            line = next(trace for trace in curves if trace.get("name") == one["name"])
+            assert line["y"] == pytest.approx(np.mean([curve[key] for curve in one["curves"]], 0))
         bins = next(trace for trace in lengths if trace.get("name") == one["name"])
         assert bins["y"] == [part["mean"] for part in one["lengths"]]
     heat = next(traces for traces in drawn if traces and traces[0].get("type") == "heatmap")
     weights = found["alignments"][0]["models"][0]["weights"]
     assert np.abs(np.array(heat[0]["z"]) - np.array(weights)).max() <= 5e-4
     for button, key in (("Tokens", "tokens"), ("FLOPs", "flops"), ("Time", "seconds")):
-        seen.page.get_by_role("button", name=button, exact=True).click()
+        seen.page.get_by_role("button", name=button, exact=True).first.click()
         x = seen.run("() => document.querySelectorAll('.chart > div')[1].data.filter((trace) => trace.name)[0].x")
         scale = 60 if key == "seconds" else 1
         assert x == pytest.approx(np.mean([curve[key] for curve in found["models"][0]["curves"]], 0) / scale)
@@ -515,6 +520,21 @@ def test_the_charts_show_what_was_found(opened: Callable[[str], Visit]) -> None:
     assert seen.page.locator("#sentence-1 .chart svg.main-svg").count() >= 3
     assert seen.page.locator("#sentence-0").is_hidden()
     seen.page.select_option("#sentence", "0")
+    assert seen.complaints == []
+
+
+def test_what_they_looked_at_is_drawn_when_it_is_opened(opened: Callable[[str], Visit]) -> None:
+    seen, found = opened("translation"), translation()
+    first = seen.page.locator("#mistakes article").first
+    assert first.locator("svg.main-svg").count() == 0
+    first.get_by_text("Where they looked").click()
+    seen.settle()
+    shown = first.locator(".chart > div").evaluate_all("(boxes) => boxes.map((box) => box.data[0].z)")
+    for heat, one in zip(shown, found["mistakes"][0]["models"], strict=True):
+        assert np.abs(np.array(heat) - np.array(one["weights"])).max() <= 5e-4
+    assert seen.run(TOO_WIDE.replace("MEDIA", "'screen'")) == []
+    first.get_by_text("Where they looked").click()
+    seen.settle()
     assert seen.complaints == []
 
 
@@ -526,7 +546,7 @@ def test_hostile_text_stays_text(opened: Callable[[str], Visit]) -> None:
     assert HOSTILE[0] in shown and HOSTILE[1] in shown and HOSTILE[3] in shown and HOSTILE[4] in shown
     assert "U+202Egnol قطة سوداء 猫 👩‍👩‍👧 U+D800 U+0000" in shown
     ticks = seen.run("() => [...document.querySelectorAll('.yaxislayer-above text')].map((text) => text.textContent)")
-    assert {"</script><img s…", '<b>bold</b> & "…', "WWWWWWWWWWWWWWW…", "«title»␣<model-…"} <= set(ticks)
+    assert {"</script><img s…", "<b>$x^2$</b> & …", "WWWWWWWWWWWWWWW…", "«title»␣<model-…"} <= set(ticks)
     assert seen.requests == [seen.page.url] and seen.complaints == []
 
 

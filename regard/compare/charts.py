@@ -111,5 +111,5 @@ def heat(weights: Sequence[Sequence[float]]) -> Trace:
 
 
 def label(text: str, most: int = 32) -> str:
-    """Text that Plotly shows as it is: short, and without what it would take for markup."""
-    return escape(brief(text, most), quote=False)
+    """Text that Plotly shows as it is: short, and without what it would take for markup or for mathematics."""
+    return escape(brief(text, most), quote=False).replace("$", "&#36;")

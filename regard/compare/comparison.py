@@ -18,7 +18,7 @@ from regard import machine
 from regard.checkpoint import Folder
 from regard.compare import drawing
 from regard.compare.drawing import Drawn, Measure, difference, draw, interval
-from regard.compare.measure import Facts, Unseen, diagonal, measured, shown_places
+from regard.compare.measure import Facts, Unseen, diagonal, looked, measured, shown_places
 from regard.compare.words import ALL, summary
 from regard.data.sources import World
 from regard.interface import Fits, UserError
@@ -27,11 +27,12 @@ from regard.models.design import Design
 from regard.perplexity import fit_weights, score_texts
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, load
-from regard.score import BUCKETS, bleu
+from regard.score import BUCKETS, bleu, chrf
 
 LONG = 25  # words: a sentence with more is a long one
 FEWEST = 20  # sentences for a figure to be of use
 MISTAKES = 8
+SIGNED = {"bleu": bleu, "chrf": chrf}  # whose signature says how they are computed
 TOKEN = {"words": "word", "given": "word", "characters": "character", "bpe": "sub-word"}
 Floats = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ class Trained:
 def measures_of(recipe: Recipe, found: Sequence[Facts]) -> list[Measure]:
     """The first is the main one."""
     if recipe.task == "translation":
-        return [Measure("bleu", "BLEU", "higher", drawing.bleu)]
+        return [Measure("bleu", "BLEU", "higher", drawing.bleu), Measure("chrf", "chrF", "higher", drawing.chrf)]
     if recipe.task == "language":
         return [Measure("perplexity", "perplexity", "lower", drawing.perplexity, f"a {TOKEN[recipe.tokens.kind]}")]
     accuracy = Measure("accuracy", "accuracy", "higher", drawing.share, "%")
@@ -85,7 +86,7 @@ def comparison(
             "command": command,
             "machine": setting,
         },
-        "data": _data(recipe, test),
+        "data": _data(recipe, test, there[0].facts["sizes"] if there and there[0].facts else {}),
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test),
@@ -102,8 +103,6 @@ def comparison(
         "mistakes": _mistakes(recipe, by_name, test),
     }
     if recipe.task == "translation":
-        found["measures"].append({"key": "chrf", "name": "chrF", "unit": "", "better": "higher", "note": ""})
-        _add_values(found, by_name, "chrf")
         if (words > LONG).sum() >= FEWEST:
             some = _drawn(by_name, "bleu", drawing.bleu, words > LONG)
             found["pairs"] += _pairs(some, "bleu", long)
@@ -156,14 +155,6 @@ def _pairs(drawn: Mapping[str, Drawn], key: str, where: str) -> list[Facts]:
         {"first": one, "second": other, "measure": key, "where": where, **difference(drawn[one], drawn[other])}
         for one, other in combinations(drawn, 2)
     ]
-
-
-def _add_values(found: Facts, by_name: Mapping[str, Sequence[Trained]], key: str) -> None:
-    """Of a measure that is no function of sums: each seed's, and their mean."""
-    for model in found["models"]:
-        each = [run.facts["values"][key] for run in by_name[model["name"]] if run.facts]
-        if each:
-            model["values"][key] = {"each": each, "mean": mean(each), "low": None, "high": None}
 
 
 def _model(
@@ -236,25 +227,27 @@ def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]
 
 
 def _title(names: Sequence[str], recipe: Recipe) -> str:
-    data = "the built-in corpus" if isinstance(recipe.data, World) else recipe.folder.name or "your data"
+    if isinstance(recipe.data, World):
+        data = "the built-in corpus"
+    else:
+        first = next(iter(recipe.data.files(recipe.folder).values()))
+        data = f"{first.absolute().parent.name}/{first.name}"
     return f"{', '.join(names[:-1])} and {names[-1]} on {data}" if len(names) > 1 else f"{names[0]} on {data}"
 
 
-def _data(recipe: Recipe, test: Unseen) -> Facts:
+def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str]) -> Facts:
     data, nouns = recipe.data, {"translation": "pairs", "language": "texts"}
     noun = nouns.get(recipe.task, "sentences")
     if isinstance(data, World):
-        train, valid = f"{data.sentences:,} {noun}", f"{data.valid:,} {noun}"
         text, files = f"the built-in corpus, sentences of at most {data.longest} words", []
     else:
-        train = valid = ""
         files = [str(path) for path in data.files(recipe.folder).values()]
         text = ", ".join(Path(file).name for file in files)
     held = "" if test.held_out else ", which is the validation set"
     return {
         "text": text,
-        "train": train,
-        "valid": valid,
+        "train": sizes.get("train", ""),
+        "valid": sizes.get("valid", ""),
         "test": f"{len(test.sources):,} {noun}{held}",
         "files": files,
         "tokens": recipe.tokens.kind,
@@ -263,8 +256,8 @@ def _data(recipe: Recipe, test: Unseen) -> Facts:
 
 def _told(measure: Measure, recipe: Recipe) -> Facts:
     note = ""
-    if measure.key == "bleu":
-        note = bleu(["a"], ["a"]).signature
+    if measure.key in SIGNED:
+        note = SIGNED[measure.key](["a"], ["a"]).signature
     if measure.key == "perplexity":
         note = f"exp of the mean −ln p, of {TOKEN[recipe.tokens.kind]}s and ends of texts"
     return {"key": measure.key, "name": measure.name, "unit": measure.unit, "better": measure.better, "note": note}
@@ -308,15 +301,23 @@ def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Un
         scores = {name: _right(recipe, said[place], target) for name, said in outputs.items()}
         rows.append((max(scores.values()) - min(scores.values()), place, source, target, scores))
     rows.sort(key=lambda row: (-row[0], row[1]))
+    rows = [row for row in rows[:MISTAKES] if row[0] > 0]
+    looks = {name: _looks(by_name[name][0], [row[2] for row in rows]) for name in outputs}
     return [
         {
             "source": source,
             "reference": target,
             "outputs": [{"model": name, "text": outputs[name][place], "score": scores[name]} for name in outputs],
+            "models": [{"name": name, **look} for name, seen in looks.items() if (look := seen[number])],
         }
-        for apart, place, source, target, scores in rows[:MISTAKES]
-        if apart > 0
+        for number, (_, place, source, target, scores) in enumerate(rows)
     ]
+
+
+def _looks(run: Trained, sentences: Sequence[str]) -> list[Facts | None]:
+    """None of what is named word by word."""
+    loaded = load(run.folder)
+    return [None if loaded.recipe.task == "tagging" else looked(loaded, sentence) for sentence in sentences]
 
 
 def _right(recipe: Recipe, said: str, target: str) -> float:

@@ -8,6 +8,7 @@ found. An interval holds 95 % of a thousand draws, and two models differ if 0 is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ Floats = NDArray[np.float64]
 DRAWS = 1000
 AT_ONCE = 100  # draws whose counts are held in memory
 ORDER = 4  # of BLEU
+CHARACTERS = 6  # the longest n-gram of chrF
+RECALL = 2  # times as much as precision, in chrF
 EDGE = 2.5  # per cent of the draws on either side of an interval
 
 
@@ -59,6 +62,30 @@ def bleu(sums: Floats) -> Floats:
         values = 100 * brevity * np.exp(np.log(precision).mean(-1))
     fine = matches.any(-1) & (there > 0).all(-1)
     return np.where(fine, values, 0.0)
+
+
+def chrf_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(sentences, 18): of each order the n-grams of characters that are written, wanted, and both."""
+    rows = []
+    for pair in zip(outputs, references, strict=True):
+        texts = ["".join(text.split()) for text in pair]
+        row: list[int] = []
+        for order in range(1, CHARACTERS + 1):
+            written, wanted = (Counter(text[at : at + order] for at in range(len(text) - order + 1)) for text in texts)
+            row += [written.total() if wanted else 0, wanted.total(), (written & wanted).total()]
+        rows.append(row)
+    return np.array(rows, dtype=np.float64).reshape(-1, 3 * CHARACTERS)
+
+
+def chrf(sums: Floats) -> Floats:
+    """As sacrebleu has it: the mean precision and the mean recall of the orders that are there."""
+    written, wanted, both = (sums[..., place::3] for place in range(3))
+    there = (written > 0) & (wanted > 0)
+    orders = np.maximum(there.sum(-1), 1)
+    precision, recall = (np.where(there, both / np.maximum(of, 1), 0).sum(-1) / orders for of in (written, wanted))
+    weighed = np.maximum(RECALL**2 * precision + recall, 1e-16)
+    values: Floats = 100 * (1 + RECALL**2) * precision * recall / weighed
+    return values
 
 
 def perplexity(sums: Floats) -> Floats:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from statistics import mean
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from regard import load, naming
 from regard.checkpoint import Folder, write_atomically
-from regard.compare.drawing import bleu_statistics
+from regard.compare.drawing import bleu_statistics, chrf_statistics
 from regard.compare.reach import gradients, times
 from regard.cost import first_batches, flops_per_token, speed
 from regard.data import world
@@ -35,16 +36,17 @@ from regard.predict import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import log_entries
-from regard.score import Links, agreement, attention_links, chrf, diagonal_links, read_links
-from regard.train.corpora import CORPORA
+from regard.score import Links, agreement, attention_links, diagonal_links, read_links
+from regard.train.corpora import CORPORA, Corpus
 
 Floats = NDArray[np.float64]
 Facts = dict[str, Any]
-VERSION = 1  # of what is kept; another one is measured anew
+VERSION = 2  # of what is kept; another one is measured anew
 SHOWN = (0.5, 0.8, 0.95)  # sentences that are looked into: longer than so many of the test's
 FAST = {1: 8, 32: 64}  # lines at a time, and how many of them are timed
 BLOCK = 64  # tokens of one long text that stand for a sentence
 SAMPLES = 3
+VALIDATED = {"loss": 1, "bleu": 1, "accuracy": 100, "f1": 100}  # what a log may hold, and by what it is multiplied
 
 
 # --- what is measured on -----------------------------------------------------------------------------------------
@@ -140,11 +142,13 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
     else:
         found = _names(run, test)
     entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict)]
-    a_token = _flops(run, folder)
+    corpus = CORPORA[task](run.recipe)
+    sizes = {split: _amount(corpus, folder, split) for split in ("train", "valid")}
+    a_token = _flops(run, corpus, folder) if sizes["train"] else None
     cost = {
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "training_flops": None if a_token is None or not entries else a_token * entries[-1].get("tokens", 0),
-        "training_tokens_per_second": entries[-1]["tokens"] / entries[-1]["seconds"] if entries else None,
+        "training_tokens_per_second": mean(entry["tokens_per_second"] for entry in entries) if entries else None,
         "memory_mb": max((entry["memory"] for entry in entries if "memory" in entry), default=None),
     }
     lines = [text for text in test.sources if text.strip()] or [""]
@@ -152,36 +156,54 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
         lines = [""]
     for rows, count in FAST.items():
         cost[f"decoding_{rows}"] = speed(run, (lines * count)[:count], rows=rows)
-    curve = {name: [entry[name] for entry in entries] if entries else [] for name in ("seconds", "tokens")}
-    curve["flops"] = [tokens * a_token for tokens in curve["tokens"]] if a_token else []
-    curve["loss"] = [entry["valid"]["loss"] for entry in entries]
     pairs_of = list(zip(test.sources, test.targets, strict=True))
     return {
         **found,
+        "sizes": sizes,
         "cost": cost,
-        "curve": curve,
+        "curve": _curve(entries, a_token),
         "gradient": gradients(run, pairs_of),
         "time": times(run),
     }
 
 
-def _flops(run: Run, folder: Folder) -> float | None:
-    """Of training, a target token; None where the data that it was trained on is gone."""
-    corpus = CORPORA[run.recipe.task](run.recipe)
+def _encoded(corpus: Corpus, folder: Folder, split: str) -> tuple[Encoded, ...]:
+    return tuple(Encoded.open(folder.data, f"{split}.{side}") for side in corpus.sides)
+
+
+def _amount(corpus: Corpus, folder: Folder, split: str) -> str:
+    """What it was trained or validated on; "" where that is gone."""
     try:
-        encoded = tuple(Encoded.open(folder.data, f"train.{side}") for side in corpus.sides)
+        return corpus.amount(_encoded(corpus, folder, split))
     except (OSError, ValueError, UserError):
-        return None
-    return flops_per_token(run.model, first_batches(corpus.batches(encoded, run.model), run.device))
+        return ""
+
+
+def _flops(run: Run, corpus: Corpus, folder: Folder) -> float:
+    """Of training, a target token."""
+    batches = corpus.batches(_encoded(corpus, folder, "train"), run.model)
+    return flops_per_token(run.model, first_batches(batches, run.device))
+
+
+def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:
+    """Each validation: after how much it came, and what it found; measures in per cent, as elsewhere."""
+    curve: Facts = {name: [entry[name] for entry in entries] for name in ("seconds", "tokens")}
+    curve["flops"] = [tokens * a_token for tokens in curve["tokens"]] if a_token else []
+    for name, factor in VALIDATED.items():
+        found = [factor * entry["valid"][name] for entry in entries if name in entry["valid"]]
+        curve |= {name: found} if found and len(found) == len(entries) else {}
+    return curve
 
 
 def _translations(run: Run, test: Unseen, beam: int) -> Facts:
     outputs = [prediction.text for prediction in run.predict(test.sources, Decoding(beam=beam))]
     found: Facts = {
         "outputs": outputs,
-        "statistics": {"bleu": bleu_statistics(outputs, test.targets).tolist()},
-        "values": {"chrf": chrf(outputs, test.targets).value},
-        "looks": [_looked(run, test.sources[place]) for place in shown_places(test)],
+        "statistics": {
+            "bleu": bleu_statistics(outputs, test.targets).tolist(),
+            "chrf": chrf_statistics(outputs, test.targets).tolist(),
+        },
+        "looks": [looked(run, test.sources[place]) for place in shown_places(test)],
     }
     model = run.model
     if test.links is not None and isinstance(model, EncoderDecoder) and model.decoder.looks_back():
@@ -205,7 +227,7 @@ def shown_places(test: Unseen) -> list[int]:
     return list(dict.fromkeys(order[int(share * (len(order) - 1))] for share in SHOWN))
 
 
-def _looked(run: Run, sentence: str) -> Facts | None:
+def looked(run: Run, sentence: str) -> Facts | None:
     try:
         seen = run.look(sentence)
     except UserError:  # empty, or longer than can be looked at
@@ -222,7 +244,6 @@ def _texts(run: Run, test: Unseen) -> Facts:
     written = run.predict([""] * SAMPLES, Decoding(sample=True, temperature=0.8, max_length=60))
     return {
         "statistics": {"perplexity": [[-float(values.sum()), len(values)] for values in each]},
-        "values": {},
         "samples": [prediction.text for prediction in written],
         "looks": [],
     }
@@ -248,8 +269,7 @@ def _names(run: Run, test: Unseen) -> Facts:
     return {
         "outputs": said,
         "statistics": {"accuracy": right, "f1": rows},
-        "values": {},
-        "looks": [] if per_word else [_looked(run, test.sources[place]) for place in shown_places(test)],
+        "looks": [] if per_word else [looked(run, test.sources[place]) for place in shown_places(test)],
         "spans": spans,
         "labels": [] if spans else labels,
     }

@@ -145,7 +145,17 @@ def _quality(c: Part) -> str:
 
 
 def _curves(c: Part) -> str:
-    models = [(at, {**m, "curves": [one for one in m["curves"] if one["loss"]]}) for at, m in enumerate(c["models"])]
+    """What validations found: the main measure where they took it, and the loss."""
+    main = next(iter(c["measures"]), {"key": "", "name": ""})
+    drawn = _curve(c, main["key"], main["name"], _unit(main)) if main["key"] else ""
+    drawn += _curve(c, "loss", "loss", "loss (nats a token)")
+    several = any(len(model["curves"]) > 1 for model in c["models"])
+    said = quiet("The mean over seeds is drawn thick, each seed thin.") if several else ""
+    return f"<h3>While training</h3>\n{said}{drawn}" if drawn else ""
+
+
+def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
+    models = [(at, {**m, "curves": [one for one in m["curves"] if one.get(what)]}) for at, m in enumerate(c["models"])]
     models = [(place, model) for place, model in models if model["curves"]]
     if not models:
         return ""
@@ -160,25 +170,23 @@ def _curves(c: Part) -> str:
     rows = []
     for place, model in models:
         curves = [{**one, "seconds": [s / 60 if slow else s for s in one["seconds"]]} for one in model["curves"]]
-        columns = {key: zip(*(one[key] for one in curves), strict=False) for key in (*axes, "loss")}  # of all seeds
+        columns = {key: zip(*(one[key] for one in curves), strict=False) for key in (*axes, what)}  # of all seeds
         means = {key: list(map(mean, column)) for key, column in columns.items()}
         for key in axes:
-            drawn = [thin(place, one[key], one["loss"]) for one in curves if len(curves) > 1]
-            data[key] += [*drawn, line(place, model["name"], means[key], means["loss"])] if means[key] else []
+            drawn = [thin(place, one[key], one[what]) for one in curves if len(curves) > 1]
+            data[key] += [*drawn, line(place, model["name"], means[key], means[what])] if means[key] else []
         for curve in curves + [{"seed": "mean", **means}] * (len(curves) > 1):
-            for at, loss in enumerate(curve["loss"]):
+            for at, value in enumerate(curve[what]):
                 seconds, tokens, flops = (curve[key][at] if curve[key] else None for key in axes)
                 row = {"model": _name(c, model["name"]), "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
-                rows.append(row | {"tokens": count(tokens), "FLOPs": power(flops), "loss": fixed(loss, 3)})
-    up = axis("validation loss (nats a token)")
+                rows.append(row | {"tokens": count(tokens), "FLOPs": power(flops), called: fixed(value, 3)})
+    up = axis(f"validation {label(unit_of)}")
     charts = [
-        chart(name, f"Validation loss against {across['title']['text'].split(' (')[0]}", data[key], across, up)
+        chart(name, f"Validation {called} against {across['title']['text'].split(' (')[0]}", data[key], across, up)
         for key, (name, across) in axes.items()
         if data[key]
     ]
-    several = any(len(model["curves"]) > 1 for _, model in models)
-    said = quiet("The mean over seeds is drawn thick, each seed thin.") if several else ""
-    return f"<h3>While training</h3>\n{said}{figure(charts, table(rows))}"
+    return figure(charts, table(rows))
 
 
 def _lengths(c: Part) -> str:
@@ -234,10 +242,15 @@ def _learnt(c: Part) -> str:
 
 
 def _alignment(at: int, one: Part) -> str:
-    """A sentence, model beside model where the words leave room."""
+    texts = _facts({"Source": " ".join(one["source"]), "Reference": one["reference"] or ""})
+    return f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n{texts}\n{_maps(one)}</div>\n'
+
+
+def _maps(one: Part) -> str:
+    """Where each model looked, one beside the other if the words leave room."""
     figures, least = [], 0.0
     for model in one["models"]:
-        source = [visible(word) for word in model.get("source", one["source"])]  # its tokens may be its own
+        source = [visible(word) for word in model["source"]]  # its tokens may be its own
         target, weights = [visible(word) for word in model["target"]], model["weights"]
         if not target:
             continue
@@ -249,11 +262,7 @@ def _alignment(at: int, one: Part) -> str:
         title = f"{model['name']}: {model['kind']}"
         drawn = chart("", title, [heat(weights)], across, up, showlegend=False)
         figures.append(figure([drawn], grid(["", *(brief(word, 24) for word in source)], cells)))
-    texts = _facts({"Source": " ".join(one["source"]), "Reference": one["reference"] or ""})
-    return (
-        f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n{texts}\n'
-        f'<div class="beside" style="--least: {least:.1f}rem">{"".join(figures)}</div></div>\n'
-    )
+    return f'<div class="beside" style="--least: {least:.1f}rem">{"".join(figures)}</div>' if figures else ""
 
 
 def _cost(c: Part) -> str:
@@ -342,7 +351,9 @@ def _mistakes(c: Part) -> str:
             for one in mistake["outputs"]
         )
         texts = _facts({"Source": mistake["source"], "Reference": mistake["reference"] or ""})
-        articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div></article>\n')
+        maps = _maps(mistake)
+        looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
+        articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')
     return "".join(articles)
 
 

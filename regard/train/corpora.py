@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, cast
 
@@ -69,9 +70,9 @@ class Translation(Corpus):
     sides = ("source", "target")
     noun = "pairs"
 
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
-        self.valid = list(self.texts("valid"))
+    @cached_property
+    def valid(self) -> list[tuple[str, str]]:
+        return list(self.texts("valid"))
 
     def texts(self, split: Split) -> Iterator[tuple[str, str]]:
         return pairs(self.recipe.data, split, self.recipe.folder)
