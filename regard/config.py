@@ -112,6 +112,12 @@ def unknown(name: object, allowed: Iterable[str], what: str) -> UserError:
     return UserError(f"{what} {shown(name)} does not exist: {remedy}allowed are {', '.join(names) or 'none'}.")
 
 
+def choose(table: Mapping[str, T], name: str, what: str) -> T:
+    if name not in table:
+        raise unknown(name, table, what)
+    return table[name]
+
+
 def key_of(field: str) -> str:
     """A field's key in TOML: `from` cannot be a field's name, so its field is `from_`."""
     return field.removesuffix("_")

@@ -18,7 +18,7 @@ import torch
 
 from regard.data.batches import pad, spelt
 from regard.data.sources import BETWEEN, Conll, Table
-from regard.data.spans import mark_spans, spans_of
+from regard.data.spans import found_spans, mark_spans
 from regard.interface import PAD, Batch, Classifies, Tags, UserError
 from regard.models.encoder_head import LABELS
 
@@ -110,11 +110,9 @@ def score(gold: Sequence[str], said: Sequence[str], *, per_word: bool) -> NamesS
     spans: dict[str, tuple[int, int, int]] = {}
     if mark_spans(flat_gold):
         for one, other in words:
-            right, guessed = set(spans_of(one)), set(spans_of(other))
-            for kind in {span[2] for span in right | guessed}:
-                of = [{span for span in some if span[2] == kind} for some in (right & guessed, guessed, right)]
+            for kind, (right, guessed, there) in found_spans(one, other).items():
                 before = spans.get(kind, (0, 0, 0))
-                spans[kind] = (before[0] + len(of[0]), before[1] + len(of[1]), before[2] + len(of[2]))
+                spans[kind] = (before[0] + right, before[1] + guessed, before[2] + there)
     return _scored(flat_gold, flat_said, spans)
 
 

@@ -66,6 +66,10 @@ def curves(random: np.random.Generator, end: float, flops: float, seeds: list[in
     ]
 
 
+def cost(**each: list[float]) -> Comparison:
+    return {name: {"each": values, "mean": float(np.mean(values))} for name, values in each.items()}
+
+
 def alignment(random: np.random.Generator, rows: int, columns: int) -> list[list[float]]:
     near = np.exp(-(((np.arange(columns) - np.arange(rows)[:, None] * columns / rows) / 0.8) ** 2))
     near += 0.1 * random.random((rows, columns))
@@ -137,7 +141,7 @@ def model(name: str, paper: str, year: int, parameters: int, **more: Any) -> Com
         "lengths": [],
         "alignment_error": None,
         "curves": [],
-        "cost": None,
+        "cost": {},
         "reach": None,
         "samples": [],
     }
@@ -202,14 +206,14 @@ def translation() -> Comparison:
                 ],
                 alignment_error=value(random, (0.41, 0.15, 0.22)[place], 0.01),
                 curves=curves(random, (1.9, 0.42, 0.61)[place], 1e8 * (1 + place), SEEDS),
-                cost={
-                    "parameters": 1.2e6 + 1e5 * place,
-                    "training_flops": 3.14e14 * (1 + place),
-                    "training_tokens_per_second": 6900.0 - 900 * place,
-                    "decoding_1": 310.0 + place,
-                    "decoding_32": 2400.0 + place,
-                    "memory_mb": 612.0 + place,
-                },
+                cost=cost(
+                    parameters=[1.2e6 + 1e5 * place] * 3,
+                    training_flops=[3.14e14 * (1 + place)] * 3,
+                    training_tokens_per_second=[6900.0 - 900 * place, 6950.0, 7000.0 + place],
+                    decoding_1=[310.0 + place],
+                    decoding_32=[2400.0 + place],
+                    memory_mb=[612.0 + place],
+                ),
                 reach={
                     "path": path,
                     "gradient": gradient,
@@ -272,12 +276,10 @@ def language() -> Comparison:
         one["values"] = {"perplexity": value(random, perplexity, 0.4)}
         one["curves"] = curves(random, math.log(perplexity), 1e7 * (1 + place), SEEDS) if place else []
         one["samples"] = ["the cat sleeps .\nthe dog reads a book .", "a teacher gives the children apples ."]
-        one["cost"] = {
-            "parameters": 5e5 * (place + 1),
-            "training_flops": 1e13 * place,
-            "training_tokens_per_second": 9000.0,
-        }
-        one["cost"] |= {"decoding_1": None, "decoding_32": None, "memory_mb": 300.0}
+        one["cost"] = cost(
+            parameters=[5e5 * (place + 1)], training_flops=[1e13 * place], training_tokens_per_second=[9000.0]
+        )
+        one["cost"] |= cost(memory_mb=[300.0])
         one["reach"] = {
             "path": ("5", "5", "n", "n", "1")[place],
             "gradient": [[d, math.exp(-d * 0.3 / place)] for d in range(1, 30)] if place > 1 else [],
@@ -461,7 +463,7 @@ def words(seen: Visit, section: str) -> str:
 
 def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
     seen, found = opened("translation"), translation()
-    quality, lengths, learnt, cost, reach = (words(seen, s) for s in ("quality", "lengths", "learnt", "cost", "reach"))
+    quality, lengths, learnt, paid, reach = (words(seen, s) for s in ("quality", "lengths", "learnt", "cost", "reach"))
     for one in found["models"]:
         for given in one["values"].values():
             assert f"{given['mean']:.1f}" in quality and f"{given['low']:.1f} to {given['high']:.1f}" in quality
@@ -474,9 +476,11 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
             assert str(part["sentences"]) in lengths
         assert f"{one['alignment_error']['mean']:.3f}" in learnt
         assert (
-            f"{one['cost']['decoding_32']:,.0f}" in cost
-            and f"{one['cost']['training_flops'] / 1e14:.2f} · 10¹⁴" in cost
+            f"{one['cost']['decoding_32']['mean']:,.0f}" in paid
+            and f"{one['cost']['training_flops']['mean'] / 1e14:.2f} · 10¹⁴" in paid
         )
+        speeds = one["cost"]["training_tokens_per_second"]
+        assert f"{speeds['mean']:,.0f} ({min(speeds['each']):,.0f} to {max(speeds['each']):,.0f})" in paid
         assert all(f"{seconds:.3g}" in reach for _, seconds in one["reach"]["time"])
         assert f"{one['parameters']:,}" in words(seen, "compared")
     assert "0.295" in learnt

@@ -421,6 +421,18 @@ def test_steps_epochs_or_minutes_end_it(settings, last):
     assert reports[-1].valid is not None  # however it ends, it ends with a validation
 
 
+def test_a_validation_that_takes_the_rest_of_the_time_ends_it():
+    training = Training(tiny(), config(steps=0, minutes=60.0, validate_every=2))
+
+    def validate() -> tuple[dict[str, float], tuple[Sample, ...]]:
+        training.seconds += 3600
+        return {"loss": 1.0}, ()
+
+    reports = list(train_steps(training, THREE, validate=validate, save_best=lambda: None))
+    assert [report.finished for report in reports] == [None, "the budget is used"]
+    assert reports[-1].done == 1
+
+
 @pytest.mark.parametrize(
     "settings, sentence",
     [

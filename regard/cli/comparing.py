@@ -87,23 +87,29 @@ def compare(
         runs = measure_runs(
             runs, tested, beam=beam, tell=lambda run: status.update(f"Measuring {run.name}, {run.seed} …")
         )
-        facts = machine.facts()
-        setting = {
-            "processor": facts["processor"],
-            "cores": os.cpu_count(),
-            "memory_gb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
-            "torch": facts["torch"],
-            "threads": each,
-            "jobs": jobs,
-        }
         command = "regard " + shlex.join(sys.argv[1:])
-        found = comparison(recipe, runs, tested, budget=told, command=command, setting=setting)
+        found = comparison(recipe, runs, tested, budget=told, command=command, setting=setting_of(jobs, each))
     write_report(output, found, page, no_sentences=no_sentences)
     for sentence in [*found["summary"], *found["warnings"]]:
         out.print(sentence, markup=False)
     out.print(f"\nThe report is {output}; its data is {output.with_suffix('.json')}.", markup=False)
     if not any(run.facts for run in runs):
         raise UserError("Every model failed: see above.")
+
+
+def setting_of(jobs: int, threads: int) -> dict[str, Any]:
+    """The machine, and how much of it each run had."""
+    from regard import machine
+
+    facts = machine.facts()
+    return {
+        "processor": facts["processor"],
+        "cores": os.cpu_count(),
+        "memory_gb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
+        "torch": facts["torch"],
+        "threads": threads,
+        "jobs": jobs,
+    }
 
 
 def refuse(options: dict[str, object]) -> None:

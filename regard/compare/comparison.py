@@ -178,7 +178,7 @@ def _model(
         "lengths": lengths,
         "alignment_error": error[name].facts() if name in error else None,
         "curves": [{"seed": run.seed, **run.facts["curve"]} for run in runs if run.facts],
-        "cost": _mean_cost([facts["cost"] for facts in there]),
+        "cost": _cost([facts["cost"] for facts in there]),
         "reach": {
             "path": design.path if design else "",
             "gradient": _mean_curve([facts["gradient"] for facts in there]),
@@ -210,10 +210,10 @@ def _run(run: Trained) -> Facts:
     }
 
 
-def _mean_cost(costs: Sequence[Facts]) -> Facts:
-    keys = costs[0] if costs else {}
-    found = {key: [cost[key] for cost in costs if cost[key] is not None] for key in keys}
-    return {key: mean(values) if values else None for key, values in found.items()}
+def _cost(costs: Sequence[Facts]) -> Facts:
+    """Of each kind that is known: each seed's, and their mean."""
+    found = {key: [cost[key] for cost in costs if cost[key] is not None] for key in (costs[0] if costs else {})}
+    return {key: {"each": each, "mean": mean(each)} for key, each in found.items() if each}
 
 
 def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:

@@ -26,7 +26,7 @@ from regard.cost import first_batches, flops_per_token, speed
 from regard.data import world
 from regard.data.batches import Encoded
 from regard.data.sources import Parallel, PlainText, Table, World, pairs, texts_of
-from regard.data.spans import mark_spans, spans_of
+from regard.data.spans import found_spans, mark_spans
 from regard.data.text import content_hash, read_lines, read_pairs
 from regard.interface import UserError
 from regard.models.encoder_decoder import EncoderDecoder
@@ -260,10 +260,7 @@ def _names(run: Run, test: Unseen) -> Facts:
     right = [[sum(a == b for a, b in zip(one, other, strict=False)), len(one)] for one, other in each]
     spans = per_word and mark_spans(label for names in gold for label in names)
     if spans:
-        rows = []
-        for one, other in each:
-            there, guessed = set(spans_of(one)), set(spans_of(other))
-            rows.append([len(there & guessed), len(guessed), len(there)])
+        rows = [np.sum([(0, 0, 0), *found_spans(one, other).values()], axis=0).tolist() for one, other in each]
     else:
         rows = [_counts(one, other, labels) for one, other in each]
     return {

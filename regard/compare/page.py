@@ -6,7 +6,7 @@ Tables are written here, so that they can be read without a script; `page.html` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -266,14 +266,23 @@ def _maps(one: Part) -> str:
 
 
 def _cost(c: Part) -> str:
-    costs = [model["cost"] or {} for model in c["models"]]
-    names = {key: name for key, name in COSTS.items() if any(cost.get(key) is not None for cost in costs)}
+    names = {key: name for key, name in COSTS.items() if any(key in model["cost"] for model in c["models"])}
     rows: list[dict[str, str]] = []
-    for model, cost in zip(c["models"], costs, strict=True):
+    for model in c["models"]:
         main = {_unit(m): fixed((_value(model, m) or {"mean": None})["mean"], _digits(c, m)) for m in c["measures"][:1]}
-        said = {name: (power if key == "training_flops" else count)(cost.get(key)) for key, name in names.items()}
+        said = {
+            name: _spread(model["cost"].get(key), power if "flops" in key else count) for key, name in names.items()
+        }
         rows.append({"model": _name(c, model["name"]), **main, **said})
-    return scroller(table(rows)) if names else ""
+    several = quiet("Means; where seeds differ, the least and the most of them too.") if len(c["seeds"]) > 1 else ""
+    return several + scroller(table(rows)) if names else ""
+
+
+def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
+    if cost is None:
+        return NONE
+    least, most = write(min(cost["each"])), write(max(cost["each"]))
+    return write(cost["mean"]) + (f" ({least} to {most})" if least != most else "")
 
 
 def _reach(c: Part) -> str:

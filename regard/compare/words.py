@@ -102,7 +102,7 @@ def _cost(ranked: Sequence[Facts]) -> list[str]:
     said = []
     for key, doing in (("training_tokens_per_second", "trains"), ("decoding_32", "is used")):
         found = sorted(
-            ((model["cost"][key], model["name"]) for model in ranked if model["cost"].get(key)), reverse=True
+            ((model["cost"][key]["mean"], model["name"]) for model in ranked if key in model["cost"]), reverse=True
         )
         if len(found) > 1 and found[0][0] > NOTABLE * found[-1][0]:
             (fast, first), (slow, last) = found[0], found[-1]

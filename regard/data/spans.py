@@ -6,6 +6,7 @@ BIOES   and E-X ends a span, S-X is one of a single word
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 MARKS = ("B-", "I-", "E-", "S-")
@@ -36,6 +37,13 @@ def spans_of(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         if kind and mark in ("S", "E"):
             yield begin, at + 1, kind
             kind = ""
+
+
+def found_spans(gold: Sequence[str], said: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+    """Of each kind, in one sentence: the spans that are said and right, those said, and those there."""
+    there, guessed = set(spans_of(gold)), set(spans_of(said))
+    counts = [Counter(kind for _, _, kind in spans) for spans in (there & guessed, guessed, there)]
+    return {kind: (counts[0][kind], counts[1][kind], counts[2][kind]) for kind in counts[1] | counts[2]}
 
 
 def tags_of(spans: Iterable[tuple[int, int, str]], length: int, *, ends: bool) -> list[str]:

@@ -16,28 +16,21 @@ A query that may look at nothing gets weights, and so a context, of exactly 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.config import choose
 from regard.interface import UserError
 from regard.layers.kernels import kernels_run
 
-Part = TypeVar("Part")
 Turn = Callable[[Tensor], Tensor]
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
-
-
-def choose(table: Mapping[str, Part], name: str, noun: str) -> Part:
-    """The entry of that name, or a sentence with the names there are."""
-    if name not in table:
-        raise UserError(f"There is no {noun} called {name!r}: choose one of {', '.join(table)}.")
-    return table[name]
 
 
 class Memory(NamedTuple):
@@ -206,7 +199,7 @@ ONE_WIDTH = {"dot", "scaled", *KERNELS}  # these compare query and key as they a
 
 def score(name: str, *, query_dim: int, key_dim: int, hidden: int) -> Score:
     """The score or kernel of that name."""
-    make = choose({**SCORES, **KERNELS}, name, "score")
+    make = choose({**SCORES, **KERNELS}, name, "The score")
     if name in ONE_WIDTH and query_dim != key_dim:
         raise UserError(
             f"The score {name!r} needs queries and keys of one width, and got {query_dim} and {key_dim}: "

@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from regard.config import choose
 from regard.interface import UserError
-from regard.layers.attention import choose
 
 PositionName = Literal["sinusoidal", "learned"]  # those that are added; a Stack turns by rotary ones itself
 
@@ -99,4 +99,4 @@ POSITIONS: dict[str, Callable[[int, int], Positions]] = {  # of dim, longest
 
 def position(name: str, *, dim: int, longest: int) -> Positions:
     """The positions of that name."""
-    return choose(POSITIONS, name, "kind of positions")(dim, longest)
+    return choose(POSITIONS, name, "The kind of positions")(dim, longest)

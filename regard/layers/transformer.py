@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.layers.attention import Memory, MultiHead, Turn, choose
+from regard.config import choose
+from regard.layers.attention import Memory, MultiHead, Turn
 from regard.layers.dropout import Dropout
 from regard.layers.positions import Rotation
 
@@ -42,7 +43,7 @@ class FeedForward(nn.Module):
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
-        self.activation = choose(ACTIVATIONS, activation, "activation")
+        self.activation = choose(ACTIVATIONS, activation, "The activation")
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -153,7 +154,7 @@ class Residual(nn.Module):
 
     def __init__(self, *, dim: int, dropout: float, pre: bool, normalisation: str) -> None:
         super().__init__()
-        self.norm = choose(NORMS, normalisation, "normalisation")(dim)
+        self.norm = choose(NORMS, normalisation, "The normalisation")(dim)
         self.dropout = Dropout(dropout)
         self.pre = pre
 
@@ -175,23 +176,21 @@ class Block(nn.Module):
         heads: int,
         hidden: int,
         dropout: float,
-        attention_dropout: float,
         pre: bool,
         normalisation: str,
         activation: str,
         cross: bool,
-        memory_dim: int | None = None,
     ) -> None:
         super().__init__()
 
         def residual() -> Residual:
             return Residual(dim=dim, dropout=dropout, pre=pre, normalisation=normalisation)
 
-        self.self_attention = MultiHead(heads=heads, query_dim=dim, dropout=attention_dropout)
+        self.self_attention = MultiHead(heads=heads, query_dim=dim)
         self.self_residual = residual()
         self.cross_attention: MultiHead | None = None
         if cross:
-            self.cross_attention = MultiHead(heads=heads, query_dim=dim, key_dim=memory_dim, dropout=attention_dropout)
+            self.cross_attention = MultiHead(heads=heads, query_dim=dim)
             self.cross_residual = residual()
         self.feed_forward = FeedForward(dim=dim, hidden=hidden, dropout=dropout, activation=activation)
         self.feed_residual = residual()
@@ -244,37 +243,33 @@ class Stack(nn.Module):
         hidden: int,
         layers: int,
         dropout: float,
-        attention_dropout: float = 0.0,
         norm: Literal["pre", "post"],
         normalisation: str = "layer",
         activation: str = "relu",
         cross: bool,
-        memory_dim: int | None = None,
         rotary: bool = False,
     ) -> None:
         super().__init__()
-        pre = choose({"pre": True, "post": False}, norm, "place for the norm")
+        pre = choose({"pre": True, "post": False}, norm, "The place for the norm")
         blocks = nn.ModuleList(
             Block(
                 dim=dim,
                 heads=heads,
                 hidden=hidden,
                 dropout=dropout,
-                attention_dropout=attention_dropout,
                 pre=pre,
                 normalisation=normalisation,
                 activation=activation,
                 cross=cross,
-                memory_dim=memory_dim,
             )
             for _ in range(layers)
         )
         self.blocks = cast(Sequence[Block], blocks)
-        self.norm = choose(NORMS, normalisation, "normalisation")(dim) if pre else None
+        self.norm = choose(NORMS, normalisation, "The normalisation")(dim) if pre else None
         self.rotation = Rotation(dim=dim // heads) if rotary else None
 
     def memories(self, states: Tensor, mask: Tensor | None) -> tuple[Memory, ...]:
-        """What each layer's cross-attention sees. states (batch, source, memory_dim), mask (batch, source)"""
+        """What each layer's cross-attention sees. states (batch, source, dim), mask (batch, source)"""
         attentions = (block.cross_attention for block in self.blocks)
         return tuple(attention.memory(states, states, mask) for attention in attentions if attention is not None)
 

@@ -115,10 +115,11 @@ def train_steps(
         )
         if training.step % config.validate_every == 0 or progress.done >= 1:
             progress = validated(training, progress, validate, save_best)
-        if progress.done >= 1:
-            progress = replace(progress, finished="the budget is used")
-        elif config.patience and training.stale >= config.patience:
+            progress = replace(progress, done=training.done(batches))  # validating took time, too
+        if config.patience and training.stale >= config.patience:
             progress = replace(progress, finished=f"{training.stale} validations without a better one")
+        elif progress.done >= 1:
+            progress = replace(progress, finished="the budget is used")
         yield progress
         if progress.finished:
             return
