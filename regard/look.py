@@ -61,6 +61,8 @@ def reading(model: nn.Module) -> Iterator[list[Tensor]]:
     embedded: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        if embedded:  # the same vectors read the target, after the source
+            return output
         embedded.append(output.detach().requires_grad_())
         return embedded[0]
 

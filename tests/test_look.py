@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import json
@@ -22,7 +23,7 @@ from regard.data.tokenizers import Tokenizers
 from regard.gates import WORDS, carried, carried_closely, most_varied
 from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, UserError
 from regard.look import Look, forced_weights, gradient_weights, look, look_closely, merge
-from regard.models import rnnsearch, seq2seq, transformer
+from regard.models import convs2s, rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.neighbours import nearest, neighbours
@@ -121,6 +122,16 @@ def test_gradient_weights_are_what_finite_differences_say(name):
                 slopes[place, dim] = (ahead - behind) / (2 * small)
         sizes = slopes.norm(dim=-1)
         assert torch.allclose(weights[row, step], sizes / sizes.sum(), atol=1e-6)
+
+
+@pytest.mark.parametrize("design", [transformer, convs2s])
+def test_gradients_are_to_the_source_where_both_sides_share_their_vectors(design):
+    config = design.Config(**({"dim": 6, "heads": 2} if design is transformer else {"embedding": 6, "hidden": 6}))
+    shared = design.build(config, Vocabulary(11, 11, joint=True)).double().eval()
+    assert shared.encoder.embed is shared.decoder.embed
+    apart = copy.deepcopy(shared)
+    apart.encoder.embed = copy.deepcopy(shared.encoder.embed)
+    assert torch.allclose(gradient_weights(shared, BATCH), gradient_weights(apart, BATCH))
 
 
 def test_gradients_leave_the_model_as_it_was():
