@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,10 @@ def test_chance_is_seldom_called_a_difference() -> None:
 # --- words -------------------------------------------------------------------------------------------------------
 
 
-def told(low: float, high: float) -> list[str]:
+def told(low: float, high: float, lengths: Sequence[dict[str, Any]] = ()) -> list[str]:
     models = [
         {"name": name, "values": {"bleu": {"each": [mean], "mean": mean, "low": mean - 1, "high": mean + 1}},
-         "lengths": [], "alignment_error": None, "cost": {}} for name, mean in (("one", 30.0), ("other", 29.0))
+         "lengths": lengths, "alignment_error": None, "cost": {}} for name, mean in (("one", 30.0), ("other", 29.0))
     ]  # fmt: skip
     pair = {"first": "one", "second": "other", "measure": "bleu", "where": "all sentences", "difference": 1.0}
     return summary(
@@ -132,6 +133,11 @@ def test_words_go_no_further_than_intervals() -> None:
     assert not any("chance" in sentence and "behind" in sentence for sentence in told(-0.5, 2.5))
     assert any("Further behind than chance explains: other has 29.00" in sentence for sentence in told(0.5, 1.5))
     assert any("One seed only" in sentence for sentence in told(0.5, 1.5))
+    short = {"from": 1, "to": 10, "mean": 30.0, "low": 29.0, "high": 31.0}
+    for to, said in ((30, "those of 21 to 30, one"), (None, "those of 21 and more, one")):
+        long = {"from": 21, "to": to, "mean": 20.0, "low": 19.0, "high": 21.0}
+        assert any(f"at most 10 words to {said}" in sentence for sentence in told(0.5, 1.5, [short, long]))
+        assert not any("at most" in sentence for sentence in told(0.5, 1.5, [short, {**long, "high": 29.5}]))
 
 
 # --- plans -------------------------------------------------------------------------------------------------------
@@ -249,7 +255,11 @@ def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path:
     assert found["alignments"][0]["models"][1]["kind"] == "gradient, not attention"
     assert found["mistakes"] and "<script" in report.read_text()
     assert [look["name"] for look in found["mistakes"][0]["models"]] == [one["name"] for one in found["models"][:2]]
-    assert found["data"]["train"] == "200 pairs" and found["data"]["valid"] == "10 pairs"
+    assert (
+        found["title"].endswith("on the built-in corpus")
+        and found["data"]["train"] == "200 pairs"
+        and found["data"]["valid"] == "10 pairs"
+    )
     assert found["models"][0]["values"]["chrf"]["low"] <= found["models"][0]["values"]["chrf"]["mean"]
     # runs that are trained already say the same
     folders = [tmp_path / "r.runs" / name for name in ("rnnsearch-1", "seq2seq-embedding=8-hidden=8-layers=1-1")]

@@ -227,22 +227,23 @@ def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]
 
 
 def _title(names: Sequence[str], recipe: Recipe) -> str:
-    if isinstance(recipe.data, World):
-        data = "the built-in corpus"
-    else:
-        first = next(iter(recipe.data.files(recipe.folder).values()))
-        data = f"{first.absolute().parent.name}/{first.name}"
+    files = _files(recipe)
+    data = "/".join(Path(files[0]).parts[-2:]) if files else "the built-in corpus"
     return f"{', '.join(names[:-1])} and {names[-1]} on {data}" if len(names) > 1 else f"{names[0]} on {data}"
+
+
+def _files(recipe: Recipe) -> list[str]:
+    """As the recipe names them."""
+    return [str(getattr(recipe.data, key)) for key in recipe.data.files(recipe.folder)]
 
 
 def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str]) -> Facts:
     data, nouns = recipe.data, {"translation": "pairs", "language": "texts"}
     noun = nouns.get(recipe.task, "sentences")
+    files = _files(recipe)
+    text = ", ".join(Path(file).name for file in files)
     if isinstance(data, World):
-        text, files = f"the built-in corpus, sentences of at most {data.longest} words", []
-    else:
-        files = [str(path) for path in data.files(recipe.folder).values()]
-        text = ", ".join(Path(file).name for file in files)
+        text = f"the built-in corpus, sentences of at most {data.longest} words"
     held = "" if test.held_out else ", which is the validation set"
     return {
         "text": text,

@@ -64,7 +64,9 @@ def _by_length(ranked: Sequence[Facts], measure: Facts) -> list[str]:
     if not said:
         return []
     buckets = ranked[0]["lengths"]
-    beyond = f"sources of at most {buckets[0]['to']} words to those of {buckets[-1]['from']} and more"
+    last = buckets[-1]
+    longest = f"{last['from']} and more" if last["to"] is None else f"{last['from']} to {last['to']}"
+    beyond = f"sources of at most {buckets[0]['to']} words to those of {longest}"
     return [f"In {measure['name']}, from {beyond}, {listed(said)}."]
 
 
