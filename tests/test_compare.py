@@ -362,7 +362,8 @@ def test_bad_requests_are_sentences(call: Call, tmp_path: Path) -> None:
         (recipe, "--budget", "soon"): "is no budget",
         (recipe, "--models", "rnnserch"): "rnnsearch",
         (recipe, "--models", "gpt"): "gpt",
-        (recipe, "--test", tmp_path / "none.txt"): "two files",
+        (recipe, "--test", recipe): "two files",
+        (recipe, "--test", tmp_path / "none.txt"): "was not found",
         (tmp_path, "--models", "rnnsearch"): "is for training",
         (tmp_path / "absent.toml",): "does not exist",
     }

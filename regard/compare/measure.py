@@ -25,7 +25,7 @@ from regard.compare.reach import gradients, times
 from regard.cost import first_batches, flops_per_token, speed
 from regard.data import world
 from regard.data.batches import Encoded
-from regard.data.sources import Parallel, PlainText, Table, World, pairs, texts_of
+from regard.data.sources import Parallel, PlainText, Table, World, find, pairs, texts_of
 from regard.data.spans import found_spans, mark_spans
 from regard.data.text import content_hash, read_lines, read_pairs
 from regard.interface import UserError
@@ -69,7 +69,7 @@ class Unseen:
 
 def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = None) -> Unseen:
     """From these files; else the built-in corpus' own test set; else the validation set."""
-    rows = list(_rows(recipe, files))
+    rows = list(_rows(recipe, [find(str(file), Path()) for file in files]))
     if not rows:
         raise UserError("The test data is empty: give at least one line.")
     sources, targets = zip(*rows, strict=True)

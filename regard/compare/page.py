@@ -419,7 +419,8 @@ def _cells(c: Part, measures: Sequence[Part], values: Part, digits: int = 0) -> 
         many = digits or _digits(c, measure)
         cells[_unit(measure)] = fixed(value["mean"], many)
         cells[f"{measure['name']}, {INTERVAL}"] = interval(value, many)
-        cells[f"{measure['name']}, each seed"] = " · ".join(fixed(each, many) for each in value["each"]) or NONE
+        if len(c["seeds"]) > 1:
+            cells[f"{measure['name']}, each seed"] = " · ".join(fixed(each, many) for each in value["each"]) or NONE
     return cells
 
 

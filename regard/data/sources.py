@@ -355,4 +355,4 @@ def find(path: str, *folders: Path) -> Path:
         if candidate.exists():
             return candidate.resolve()
     looked = " and ".join(str(candidate) for candidate in dict.fromkeys(tries))
-    raise UserError(f"The file {path!r} was not found: looked at {looked}; set REGARD_DATA or correct the recipe.")
+    raise UserError(f"The file {path!r} was not found: looked at {looked}; set REGARD_DATA, or correct the path.")
