@@ -123,6 +123,7 @@ def told(low: float, high: float, lengths: Sequence[dict[str, Any]] = ()) -> lis
             "diagonal_error": None,
             "mixtures": [],
             "seeds": [1],
+            "reads": "source",
             "long": "",
         }
     )

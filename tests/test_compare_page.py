@@ -117,6 +117,7 @@ def frame(title: str, task: str) -> Comparison:
         },
         "budget": {"text": "1,300,000 target tokens each", "kind": "tokens", "amount": 1300000.0},
         "seeds": SEEDS,
+        "reads": "source" if task == "translation" else "text",
         "summary": [],
         "warnings": [],
         "measures": [],

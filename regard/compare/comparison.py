@@ -91,6 +91,7 @@ def comparison(
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test),
         "measures": [_told(measure, recipe) for measure in measures],
+        "reads": "source" if recipe.task == "translation" else "text",
         "long": long,
         "models": [
             _model(name, [run for run in runs if run.name == name], drawn, error, lengths.get(name, []))

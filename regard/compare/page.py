@@ -196,7 +196,8 @@ def _lengths(c: Part) -> str:
     spans = {first: f"{first}+" if bins[first] is None else f"{first}–{bins[first]}" for first in sorted(bins)}
     measure, lines, bands = c["measures"][0], [], []
     digits = _digits(c, measure)
-    rows = {first: {"words in the source": span, "sentences": NONE} for first, span in spans.items()}
+    across = f"words in the {c['reads']}"
+    rows = {first: {across: span, "sentences": NONE} for first, span in spans.items()}
     for place, model in enumerate(c["models"]):
         if not (parts := model["lengths"]):
             continue
@@ -211,9 +212,9 @@ def _lengths(c: Part) -> str:
         known = [part for part in parts if part["low"] is not None and part["high"] is not None]
         ends = ([part[end] for part in known] for end in ("low", "high"))
         bands += [band(place, [spans[part["from"]] for part in known], *ends)] if known else []
-    title = f"{measure['name']} by length of the source{', with 95 % intervals' if bands else ''}"
-    across = axis("words in the source", type="category", categoryarray=list(spans.values()), tickangle=0)
-    return figure([chart("", title, bands + lines, across, _up(measure))], table(list(rows.values())))
+    title = f"{measure['name']} by length of the {c['reads']}{', with 95 % intervals' if bands else ''}"
+    lengths = axis(across, type="category", categoryarray=list(spans.values()), tickangle=0)
+    return figure([chart("", title, bands + lines, lengths, _up(measure))], table(list(rows.values())))
 
 
 def _learnt(c: Part) -> str:
@@ -359,11 +360,13 @@ def _mistakes(c: Part) -> str:
             _card(f'{_name(c, one["model"])} <span class="quiet">score {fixed(one["score"], 1)}</span>', [one["text"]])
             for one in mistake["outputs"]
         )
-        texts = _facts({"Source": mistake["source"], "Reference": mistake["reference"] or ""})
+        texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or ""})
         maps = _maps(mistake)
         looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
         articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')
-    return "".join(articles)
+    by = "chrF of the sentence" if c["task"] == "translation" else "the share that is right, in per cent"
+    said = quiet(f"Where the models, the first seed of each, differ most; score: {by}.")
+    return said + "".join(articles) if articles else ""
 
 
 SECTIONS = {

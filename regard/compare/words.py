@@ -19,7 +19,7 @@ def summary(comparison: Facts) -> list[str]:
     known.sort(key=lambda model: -sign * model["values"][measure["key"]]["mean"])
     return [
         *_first(comparison, known, measure),
-        *_by_length(known, measure),
+        *_by_length(known, measure, comparison["reads"]),
         *_long(comparison, measure),
         *_alignment(comparison, known),
         *_mixed(comparison, known, measure),
@@ -51,7 +51,7 @@ def _first(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
     return said
 
 
-def _by_length(ranked: Sequence[Facts], measure: Facts) -> list[str]:
+def _by_length(ranked: Sequence[Facts], measure: Facts, reads: str) -> list[str]:
     """From short to long, where the intervals of a model's first and last bucket are apart."""
     said = []
     for model in ranked:
@@ -66,7 +66,7 @@ def _by_length(ranked: Sequence[Facts], measure: Facts) -> list[str]:
     buckets = ranked[0]["lengths"]
     last = buckets[-1]
     longest = f"{last['from']} and more" if last["to"] is None else f"{last['from']} to {last['to']}"
-    beyond = f"sources of at most {buckets[0]['to']} words to those of {longest}"
+    beyond = f"{reads}s of at most {buckets[0]['to']} words to those of {longest}"
     return [f"In {measure['name']}, from {beyond}, {listed(said)}."]
 
 
