@@ -354,6 +354,27 @@ def test_runs_of_one_name_in_two_folders_are_two_models(call: Call, tmp_path: Pa
     assert [model["name"] for model in found["models"]] == list(map(str, folders))
 
 
+def test_runs_whose_data_is_gone_are_compared_on_a_test_set(call: Call, tmp_path: Path) -> None:
+    texts = {"train": [f"the cat sat {n} times" for n in range(40)], "test": ["the dog sat", "a cat ran"]}
+    for name, lines in texts.items():
+        for side in ("en", "fr"):
+            (tmp_path / f"{name}.{side}").write_text("\n".join(lines) + "\n")
+    recipe = recipe_in(tmp_path, "translation", "rnnsearch")
+    data = 'name = "parallel"\nsource = "train.en"\ntarget = "train.fr"\nhold_out = 0.5\n'
+    begin, _, end = recipe.read_text().partition('name = "world"')
+    recipe.write_text(begin + data + end[end.index("[tokens]") :])
+    run = tmp_path / "run"
+    assert call("train", recipe, "-o", run, "--threads", 1).code == 0
+    (tmp_path / "train.en").unlink()
+    (tmp_path / "train.fr").unlink()
+    files = [argument for side in ("en", "fr") for argument in ("--test", tmp_path / f"test.{side}")]
+    done = call("compare", run, *files, "-o", tmp_path / "r.html", "--threads", 1)
+    assert done.code == 0, done.err
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["title"] == "run on train.en"
+    assert "pairs" in found["data"]["train"] and found["data"]["test"] == "2 pairs"
+
+
 def test_bad_requests_are_sentences(call: Call, tmp_path: Path) -> None:
     recipe = recipe_in(tmp_path, "translation", "rnnsearch")
     cases = {

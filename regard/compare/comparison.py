@@ -228,20 +228,15 @@ def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]
 
 
 def _title(names: Sequence[str], recipe: Recipe) -> str:
-    files = _files(recipe)
+    files = list(recipe.data.names.values())
     data = "/".join(Path(files[0]).parts[-2:]) if files else "the built-in corpus"
     return f"{', '.join(names[:-1])} and {names[-1]} on {data}" if len(names) > 1 else f"{names[0]} on {data}"
-
-
-def _files(recipe: Recipe) -> list[str]:
-    """As the recipe names them."""
-    return [str(getattr(recipe.data, key)) for key in recipe.data.files(recipe.folder)]
 
 
 def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str]) -> Facts:
     data, nouns = recipe.data, {"translation": "pairs", "language": "texts"}
     noun = nouns.get(recipe.task, "sentences")
-    files = _files(recipe)
+    files = list(data.names.values())
     text = ", ".join(Path(file).name for file in files)
     if isinstance(data, World):
         text = f"the built-in corpus, sentences of at most {data.longest} words"

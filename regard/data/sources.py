@@ -31,7 +31,10 @@ class Source(Protocol):
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]: ...
 
-    def files(self, folder: Path) -> dict[str, Path]: ...  # the settings that name files, and the files
+    @property
+    def names(self) -> dict[str, str]: ...  # the settings that name files, and what they say
+
+    def files(self, folder: Path) -> dict[str, Path]: ...  # where they are
 
     def fingerprint(self, folder: Path) -> str: ...  # changes when the text changes
 
@@ -53,9 +56,27 @@ def pairs(data: Source, split: Split, folder: Path) -> Iterator[tuple[str, str]]
     return ((source, target) for _, source, target in data.lines(split, folder))
 
 
+class InFiles:
+    """What is read from files that settings name."""
+
+    FILES: ClassVar[tuple[str, ...]]  # these settings
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {key: name for key in self.FILES if (name := getattr(self, key))}
+
+    def files(self, folder: Path) -> dict[str, Path]:
+        return {key: find(name, folder) for key, name in self.names.items()}
+
+    def fingerprint(self, folder: Path) -> str:
+        return " ".join(content_hash(file) for file in self.files(folder).values())
+
+
 @dataclass(frozen=True)
-class World:
+class World(InFiles):
     """The built-in grammar."""
+
+    FILES: ClassVar[tuple[str, ...]] = ()
 
     sentences: int = 100_000  # training pairs taken from the grammar
     longest: int = 50  # words in a sentence, at most
@@ -85,9 +106,6 @@ class World:
         for pair in islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), count):
             yield " ".join(pair.source), " ".join(pair.tags) if per_word else pair.sentiment
 
-    def files(self, folder: Path) -> dict[str, Path]:
-        return {}
-
     def fingerprint(self, folder: Path) -> str:
         some = str([*islice(pairs(self, "train", folder), 1000), *islice(pairs(self, "valid", folder), 100)])
         return hashlib.sha256(some.encode()).hexdigest()
@@ -100,8 +118,10 @@ def _said(split: Split, seed: int, longest: int, count: int) -> list[tuple[str, 
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(InFiles):
     """Two text files, line by line each other's translation; plain or gzip."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("source", "target", "valid_source", "valid_target")
 
     source: str  # training file, source language
     target: str  # training file, target language
@@ -120,16 +140,12 @@ class Parallel:
         every = read_pairs(find(self.source, folder), find(self.target, folder), report=report)
         return _side(every, split, self.hold_out)
 
-    def files(self, folder: Path) -> dict[str, Path]:
-        return _files(self, ("source", "target", "valid_source", "valid_target"), folder)
-
-    def fingerprint(self, folder: Path) -> str:
-        return _hashes(self.files(folder))
-
 
 @dataclass(frozen=True)
-class Table:
+class Table(InFiles):
     """One file with both sides in each line: JSONL, or columns between tabs; plain or gzip."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
     train: str  # training file, .jsonl or .tsv
     source: str  # the source's key (JSONL), its column's number from 1, or its column's name in the first line
@@ -151,16 +167,12 @@ class Table:
         every = ((number, BETWEEN.join(sides), target) for number, (*sides, target) in read)
         return every if own_file else _side(every, split, self.hold_out)
 
-    def files(self, folder: Path) -> dict[str, Path]:
-        return _files(self, ("train", "valid"), folder)
-
-    def fingerprint(self, folder: Path) -> str:
-        return _hashes(self.files(folder))
-
 
 @dataclass(frozen=True)
-class Text:
+class Text(InFiles):
     """One file of plain text, for a language model; plain or gzip."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
     train: str  # training file
     valid: str = ""  # validation file; "": hold out some of the training text
@@ -186,16 +198,12 @@ class Text:
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         raise UserError('The data is plain text, not pairs: it is for task = "language".')
 
-    def files(self, folder: Path) -> dict[str, Path]:
-        return _files(self, ("train", "valid"), folder)
-
-    def fingerprint(self, folder: Path) -> str:
-        return _hashes(self.files(folder))
-
 
 @dataclass(frozen=True)
-class Conll:
+class Conll(InFiles):
     """One file of words and their tags, a word a line, a blank line between sentences; plain or gzip."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
     train: str  # training file
     word: int = 1  # the words' column, from 1; from the end if negative
@@ -230,16 +238,12 @@ class Conll:
                 tags = mended
             yield number, " ".join(word for word, _ in sentence), " ".join(tags)
 
-    def files(self, folder: Path) -> dict[str, Path]:
-        return _files(self, ("train", "valid"), folder)
-
-    def fingerprint(self, folder: Path) -> str:
-        return _hashes(self.files(folder))
-
 
 @dataclass(frozen=True)
-class Arpa:
+class Arpa(InFiles):
     """An n-gram model that another program counted; the text itself is not here."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("file",)
 
     file: str  # the ARPA file it was read from
 
@@ -251,12 +255,6 @@ class Arpa:
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         raise UserError(f"This model was imported from {self.file}: it has no pairs.")
-
-    def files(self, folder: Path) -> dict[str, Path]:
-        return _files(self, ("file",), folder)
-
-    def fingerprint(self, folder: Path) -> str:
-        return _hashes(self.files(folder))
 
 
 def texts_of(path: Path, unit: Unit) -> Iterator[str]:
@@ -326,14 +324,6 @@ def _side(every: Iterator[Line], split: Split, share: float) -> Iterator[Line]:
 def _held_out(text: str, share: float) -> bool:
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
-
-
-def _files(config: Source, keys: tuple[str, ...], folder: Path) -> dict[str, Path]:
-    return {key: find(config.__dict__[key], folder) for key in keys if config.__dict__[key]}
-
-
-def _hashes(files: dict[str, Path]) -> str:
-    return " ".join(content_hash(file) for file in files.values())
 
 
 SOURCES: dict[str, type[World | Parallel | Table | Text | Conll | Arpa]] = {
