@@ -79,8 +79,10 @@ def test_reading_is_a_stream(tmp_path):
 
 def test_invalid_utf8_names_file_line_and_remedy(tmp_path):
     path = written(tmp_path / "latin.txt", "bon\nétéà\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"latin\.txt, line 2: byte 1 \(0xe9\).*iconv.*replace"):
+    with pytest.raises(UserError, match=r"latin\.txt, line 2: byte 1 \(0xe9\).*iconv -f LATIN1 -t UTF-8\)\.$"):
         list(read_lines(path))
+    with pytest.raises(UserError, match=r"iconv.* or use --errors replace\.$"):
+        list(read_lines(path, errors="strict"))
     assert list(read_lines(path, errors="replace")) == ["bon", "�t��"]
 
 

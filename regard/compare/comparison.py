@@ -89,7 +89,7 @@ def comparison(
         "data": _data(recipe, test, there[0].facts["sizes"] if there and there[0].facts else {}),
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
-        "warnings": _warnings(runs, test),
+        "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
         "measures": [_told(measure, recipe) for measure in measures],
         "reads": "source" if recipe.task == "translation" else "text",
         "long": long,
@@ -260,13 +260,15 @@ def _told(measure: Measure, recipe: Recipe) -> Facts:
     return {"key": measure.key, "name": measure.name, "unit": measure.unit, "better": measure.better, "note": note}
 
 
-def _warnings(runs: Sequence[Trained], test: Unseen) -> list[str]:
+def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
     said = [f"{run.name}, seed {run.seed}: failed ({run.why})." for run in runs if run.why]
     said += [
         f"{run.name}, seed {run.seed}: was interrupted, and went on where it had stopped."
         for run in runs
         if run.interrupted
     ]
+    if few:
+        said.append(f"The test set has fewer than {FEWEST} lines, too few for intervals to mean much: give more.")
     if not test.held_out:
         said.append("Measured on the validation set, which also chose the checkpoints: give --test for a fair figure.")
     return said

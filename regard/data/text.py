@@ -56,10 +56,11 @@ Report = Callable[[str, int, str], None]  # told of a file, a line and what is w
 
 
 def read_lines(
-    path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] = "strict", report: Report | None = None
+    path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] | None = None, report: Report | None = None
 ) -> Iterator[str]:
     """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
-    into U+FFFD. With `report` a line that would stop the reading is reported, mended and passed on."""
+    into U+FFFD, and None is strict where there is no such choice. With `report` a line that would stop the reading is
+    reported, mended and passed on."""
     opened: AbstractContextManager[BinaryIO]
     if isinstance(path, (str, Path)):
         opened, name = _content(Path(path)), str(path)
@@ -73,10 +74,10 @@ def read_lines(
                 line = line.removeprefix(BOM_UTF8)
             line = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
             try:
-                text = line.decode("utf-8", errors)
+                text = line.decode("utf-8", errors or "strict")
             except UnicodeDecodeError as error:
                 wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
-                remedy = "convert the file (iconv -f LATIN1 -t UTF-8) or use --errors replace"
+                remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (" or use --errors replace" if errors else "")
                 _tell(report, name, number, wrong, remedy)
                 text = line.decode("utf-8", "replace")
             yield text
