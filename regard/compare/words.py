@@ -34,7 +34,8 @@ def _first(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
     seeds = len(value["each"])
     mean_of = f", the mean of {seeds} seeds" if seeds > 1 else ""
     most = "highest" if measure["better"] == "higher" else "lowest"
-    said = [f"{best['name']} has the {most} {measure['name']}: {figure(value)}{mean_of}."]
+    which = f"the {most} {measure['name']}:" if len(ranked) > 1 else measure["name"]
+    said = [f"{best['name']} has {which} {figure(value)}{mean_of}."]
     level, behind = [], []
     for other in ranked[1:]:
         pair = _pair(comparison, best["name"], other["name"], measure["key"])
