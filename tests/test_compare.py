@@ -124,6 +124,7 @@ def told(low: float, high: float, lengths: Sequence[dict[str, Any]] = ()) -> lis
             "mixtures": [],
             "seeds": [1],
             "reads": "source",
+            "counts": "tokens",
             "long": "",
         }
     )
@@ -146,7 +147,7 @@ def test_words_go_no_further_than_intervals() -> None:
 
 def test_budgets_are_minutes_tokens_or_flops() -> None:
     assert Budget.read("10m") == Budget("minutes", 10)
-    assert Budget.read("90s") == Budget("minutes", 1.5)
+    assert Budget.read("90s") == Budget("minutes", 1.5) and str(Budget.read("20s")).startswith("20 seconds")
     assert Budget.read("2e6tok") == Budget("tokens", 2e6)
     assert Budget.read("1e15flop") == Budget("flops", 1e15)
     for bad in ("10", "m", "ten m", "-3m", "0tok", "1e999tok", "5 apples", "1.2.3m"):

@@ -118,6 +118,7 @@ def frame(title: str, task: str) -> Comparison:
         "budget": {"text": "1,300,000 target tokens each", "kind": "tokens", "amount": 1300000.0},
         "seeds": SEEDS,
         "reads": "source" if task == "translation" else "text",
+        "counts": {"classification": "labels"}.get(task, "tokens"),
         "summary": [],
         "warnings": [],
         "measures": [],
@@ -300,6 +301,30 @@ def language() -> Comparison:
     return found
 
 
+def labels() -> Comparison:
+    """What looks at a text looks at all of it at once: a row or two, and pale."""
+    random = np.random.default_rng(2)
+    found = frame("birnn and attentive_birnn on reviews.tsv", "classification")
+    found["measures"] = [{"key": "accuracy", "name": "accuracy", "unit": "%", "better": "higher", "note": ""}]
+    for name in ("birnn", "attentive_birnn"):
+        one = model(name, "paper", 2016, 2_000_000, values={"accuracy": value(random, 80.0, 1.0)})
+        one["cost"] = cost(training_tokens_per_second=[1500.0, 1600.0])
+        one["curves"] = curves(random, 0.4, 1e6, SEEDS)
+        found["models"].append(one)
+    text = "we waited in the rain for this overwhelmingly long evening , and nobody sang one song that we knew"
+    words = text.split()
+    looks = []
+    for one, rows in zip(found["models"], (["0, gradient"], ["0, attention", "0, gradient"]), strict=True):
+        weights = random.dirichlet(np.ones(len(words)), len(rows)).tolist()
+        looks.append({"name": one["name"], "source": words, "target": rows, "weights": weights, "kind": "gradient"})
+    found["alignments"] = [{"source": words, "reference": "0", "models": looks}]
+    outputs = [
+        {"model": one["name"], "text": str(at), "score": 100.0 - 100 * at} for at, one in enumerate(found["models"])
+    ]
+    found["mistakes"] = [{"source": text, "reference": "0", "outputs": outputs, "models": looks}]
+    return found
+
+
 def failed() -> Comparison:
     """The last model's runs all came to nothing."""
     found = translation()
@@ -361,7 +386,7 @@ def hostile() -> Comparison:
     return found
 
 
-KINDS = {one.__name__: one for one in (translation, language, failed, single, hostile)}
+KINDS = {one.__name__: one for one in (translation, language, labels, failed, single, hostile)}
 
 
 @pytest.fixture(scope="module")
@@ -481,7 +506,7 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
             and f"{one['cost']['training_flops']['mean'] / 1e14:.2f} · 10¹⁴" in paid
         )
         speeds = one["cost"]["training_tokens_per_second"]
-        assert f"{speeds['mean']:,.0f} ({min(speeds['each']):,.0f} to {max(speeds['each']):,.0f})" in paid
+        assert f"{speeds['mean']:,.0f}{min(speeds['each']):,.0f} to {max(speeds['each']):,.0f}" in paid
         assert all(f"{seconds:.3g}" in reach for _, seconds in one["reach"]["time"])
         assert f"{one['parameters']:,}" in words(seen, "compared")
     assert "0.295" in learnt
@@ -526,6 +551,15 @@ def test_the_charts_show_what_was_found(opened: Callable[[str], Visit]) -> None:
     assert seen.page.locator("#sentence-0").is_hidden()
     seen.page.select_option("#sentence", "0")
     assert seen.complaints == []
+
+
+def test_labels_are_right_or_wrong_and_the_palest_look_has_colour(opened: Callable[[str], Visit]) -> None:
+    seen, found = opened("labels"), labels()
+    largest = max(weight for look in found["alignments"][0]["models"] for row in look["weights"] for weight in row)
+    tops = seen.run("() => [...document.querySelectorAll('#learnt .chart > div')].map((box) => box.data[0].zmax)")
+    assert tops == pytest.approx([largest] * 2)
+    assert "birnn right" in words(seen, "mistakes") and "attentive_birnn wrong" in words(seen, "mistakes")
+    assert "1,5501,500 to 1,600" in words(seen, "cost") and "training, labels/s" in words(seen, "cost")
 
 
 def test_what_they_looked_at_is_drawn_when_it_is_opened(opened: Callable[[str], Visit]) -> None:

@@ -104,8 +104,9 @@ def dots(place: int, name: str, value: Chart) -> list[Trace]:
     return [dot, each | {"marker": {"symbol": f"{symbol}-open", "color": colour, "size": 7}}]
 
 
-def heat(weights: Sequence[Sequence[float]]) -> Trace:
-    drawn = {"type": "heatmap", "z": [[round(weight, 3) for weight in row] for row in weights], "zmin": 0, "zmax": 1}
+def heat(weights: Sequence[Sequence[float]], most: float) -> Trace:
+    drawn: Trace = {"type": "heatmap", "z": [[round(weight, 3) for weight in row] for row in weights]}
+    drawn |= {"zmin": 0, "zmax": most}
     drawn |= {"colorscale": "<scale>", "showscale": False, "xgap": 1, "ygap": 1, "name": ""}
     return drawn | {"hovertemplate": "%{y} → %{x}: %{z:.2f}"}
 

@@ -92,6 +92,7 @@ def comparison(
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
         "measures": [_told(measure, recipe) for measure in measures],
         "reads": "source" if recipe.task == "translation" else "text",
+        "counts": {"classification": "labels", "tagging": "tags"}.get(recipe.task, "tokens"),
         "long": long,
         "models": [
             _model(name, [run for run in runs if run.name == name], drawn, error, lengths.get(name, []))

@@ -41,7 +41,7 @@ USES = {"train": "training", "valid": "validation", "test": "testing"}
 COSTS = {
     "parameters": "parameters",
     "training_flops": "training FLOPs",
-    "training_tokens_per_second": "training, tokens/s",
+    "training_tokens_per_second": "training, «counts»/s",
     "decoding_1": "use, one at a time, tokens/s",
     "decoding_32": "use, 32 at a time, tokens/s",
     "memory_mb": "memory, MB",
@@ -103,7 +103,7 @@ def _compared(c: Part) -> str:
                 "from": " ".join([model["paper"] or "", f"({model['year']})" if model["year"] else ""]).strip() or NONE,
                 "parameters": count(model["parameters"]),
                 "minutes a run": fixed(mean([run["minutes"] for run in runs]), 1),
-                "tokens a run": count(mean([run["tokens"] for run in runs])),
+                f"{c['counts']} a run": count(mean([run["tokens"] for run in runs])),
                 "runs": ", ".join(f"{many} {state}" for state, many in states.items() if many) or NONE,
             }
         )
@@ -163,7 +163,7 @@ def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
     unit = "minutes" if slow else "seconds"
     axes = {
         "seconds": ("Time", axis(f"training time ({unit})")),
-        "tokens": ("Tokens", axis("training tokens", exponentformat="SI")),
+        "tokens": (c["counts"].capitalize(), axis(f"training {c['counts']}", exponentformat="SI")),
         "flops": ("FLOPs", axis("training FLOPs", exponentformat="power")),
     }
     data: dict[str, list[Chart]] = {key: [] for key in axes}
@@ -179,7 +179,7 @@ def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
             for at, value in enumerate(curve[what]):
                 seconds, tokens, flops = (curve[key][at] if curve[key] else None for key in axes)
                 row = {"model": _name(c, model["name"]), "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
-                rows.append(row | {"tokens": count(tokens), "FLOPs": power(flops), called: fixed(value, 3)})
+                rows.append(row | {c["counts"]: count(tokens), "FLOPs": power(flops), called: fixed(value, 3)})
     up = axis(f"validation {label(unit_of)}")
     charts = [
         chart(name, f"Validation {called} against {across['title']['text'].split(' (')[0]}", data[key], across, up)
@@ -233,41 +233,50 @@ def _learnt(c: Part) -> str:
         return said
     sources = (escape(brief(" ".join(one["source"]), 90)) for one in c["alignments"])
     options = "".join(f'<option value="{at}">{source}</option>' for at, source in enumerate(sources))
+    shared = f"Each row shares its weight among the words of the {c['reads']}; the colours mean the same in all models."
     return (
         f"{said}\n<h3>Alignments</h3>\n"
-        f"{quiet('Each row shares its weight among the words of the source; the colours mean the same in all.')}\n"
+        f"{quiet(shared)}\n"
         f'<p class="choose"><label for="sentence">Sentence</label> <select id="sentence">{options}</select></p>\n'
-        '<p class="quiet scale">weight 0 <i></i> 1</p>\n'
-        f"{''.join(_alignment(at, one) for at, one in enumerate(c['alignments']))}"
+        f'<p class="quiet scale">weight 0 <i></i> {"1" if _whole(c) else "the largest of the text"}</p>\n'
+        f"{''.join(_alignment(c, at, one) for at, one in enumerate(c['alignments']))}"
     )
 
 
-def _alignment(at: int, one: Part) -> str:
-    texts = _facts({"Source": " ".join(one["source"]), "Reference": one["reference"] or ""})
-    return f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n{texts}\n{_maps(one)}</div>\n'
+def _whole(c: Part) -> bool:
+    """Whether colours go up to 1. What names a text looks at all of it at once, and never so far."""
+    return bool(c["task"] == "translation")
 
 
-def _maps(one: Part) -> str:
+def _alignment(c: Part, at: int, one: Part) -> str:
+    texts = _facts({c["reads"].capitalize(): " ".join(one["source"]), "Reference": one["reference"] or ""})
+    return f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n{texts}\n{_maps(c, one)}</div>\n'
+
+
+def _maps(c: Part, one: Part) -> str:
     """Where each model looked, one beside the other if the words leave room."""
     figures, least = [], 0.0
+    weights_of = (weight for model in one["models"] for row in model["weights"] for weight in row)
+    most = 1.0 if _whole(c) else max(weights_of, default=1.0)
     for model in one["models"]:
         source = [visible(word) for word in model["source"]]  # its tokens may be its own
-        target, weights = [visible(word) for word in model["target"]], model["weights"]
+        target, weights = [visible(word) if _whole(c) else word for word in model["target"]], model["weights"]
         if not target:
             continue
         small = {"tickfont": {"size": 11.5}}
-        across = word_axis("source", source, side="top", tickangle=-90, **small)
-        up = word_axis("what it wrote", target, autorange="reversed", **small)
+        across = word_axis(c["reads"], source, side="top", tickangle=-90, **small)
+        up = word_axis("output", target, autorange="reversed", **small)
         least = max(least, 5 + 0.43 * max(map(len, up["ticktext"])) + 0.8 * len(source))
         cells = [[word, *(fixed(w, 2) for w in row)] for word, row in zip(target, weights, strict=True)]
         title = f"{model['name']}: {model['kind']}"
-        drawn = chart("", title, [heat(weights)], across, up, showlegend=False)
+        drawn = chart("", title, [heat(weights, most)], across, up, showlegend=False)
         figures.append(figure([drawn], grid(["", *(brief(word, 24) for word in source)], cells)))
     return f'<div class="beside" style="--least: {least:.1f}rem">{"".join(figures)}</div>' if figures else ""
 
 
 def _cost(c: Part) -> str:
-    names = {key: name for key, name in COSTS.items() if any(key in model["cost"] for model in c["models"])}
+    known = {key for model in c["models"] for key in model["cost"]}
+    names = {key: name.replace("«counts»", c["counts"]) for key, name in COSTS.items() if key in known}
     rows: list[dict[str, str]] = []
     for model in c["models"]:
         main = {_unit(m): fixed((_value(model, m) or {"mean": None})["mean"], _digits(c, m)) for m in c["measures"][:1]}
@@ -283,7 +292,8 @@ def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
     if cost is None:
         return NONE
     least, most = write(min(cost["each"])), write(max(cost["each"]))
-    return write(cost["mean"]) + (f" ({least} to {most})" if least != most else "")
+    spread = f'<br><span class="quiet">{escape(f"{least} to {most}")}</span>' if least != most else ""
+    return Html(escape(write(cost["mean"])) + spread)
 
 
 def _reach(c: Part) -> str:
@@ -357,16 +367,22 @@ def _mistakes(c: Part) -> str:
     articles = []
     for mistake in c["mistakes"]:
         cards = (
-            _card(f'{_name(c, one["model"])} <span class="quiet">score {fixed(one["score"], 1)}</span>', [one["text"]])
+            _card(f'{_name(c, one["model"])} <span class="quiet">{_judged(c, one["score"])}</span>', [one["text"]])
             for one in mistake["outputs"]
         )
         texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or ""})
-        maps = _maps(mistake)
+        maps = _maps(c, mistake)
         looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
         articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')
-    by = "chrF of the sentence" if c["task"] == "translation" else "the share that is right, in per cent"
-    said = quiet(f"Where the models, the first seed of each, differ most; score: {by}.")
+    by = {"translation": "; score: chrF of the sentence", "tagging": "; score: the tags that are right, in per cent"}
+    said = quiet(f"Where the models, the first seed of each, differ most{by.get(c['task'], '')}.")
     return said + "".join(articles) if articles else ""
+
+
+def _judged(c: Part, score: float) -> str:
+    if c["task"] == "classification":
+        return "right" if score else "wrong"
+    return f"score {fixed(score, 1)}"
 
 
 SECTIONS = {

@@ -58,7 +58,8 @@ class Budget:
 
     def __str__(self) -> str:
         if self.kind == "minutes":
-            return f"{self.amount:g} minutes of training each"
+            time = f"{self.amount:g} minutes" if self.amount >= 1 else f"{60 * self.amount:g} seconds"
+            return f"{time} of training each"
         if self.kind == "tokens":
             return f"{self.amount:,.0f} target tokens of training each"
         return f"{self.amount:.3g} floating-point operations of training each"

@@ -23,7 +23,7 @@ def summary(comparison: Facts) -> list[str]:
         *_long(comparison, measure),
         *_alignment(comparison, known),
         *_mixed(comparison, known, measure),
-        *_cost(known),
+        *_cost(known, comparison["counts"]),
         *_caution(comparison),
     ]
 
@@ -101,15 +101,18 @@ def _mixed(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
     return [f"The first seeds mixed, {listed(shares)}, have {number(best['value'])}."]
 
 
-def _cost(ranked: Sequence[Facts]) -> list[str]:
+def _cost(ranked: Sequence[Facts], counts: str) -> list[str]:
     said = []
-    for key, doing in (("training_tokens_per_second", "trains"), ("decoding_32", "is used")):
+    for key, doing, what in (
+        ("training_tokens_per_second", "trains", counts),
+        ("decoding_32", "is used", "tokens"),
+    ):
         found = sorted(
             ((model["cost"][key]["mean"], model["name"]) for model in ranked if key in model["cost"]), reverse=True
         )
         if len(found) > 1 and found[0][0] > NOTABLE * found[-1][0]:
             (fast, first), (slow, last) = found[0], found[-1]
-            said.append(f"{first} {doing} fastest here, {fast:,.0f} tokens a second; {last} slowest, {slow:,.0f}.")
+            said.append(f"{first} {doing} fastest here, {fast:,.0f} {what} a second; {last} slowest, {slow:,.0f}.")
     return said
 
 
