@@ -282,7 +282,9 @@ def test_other_tasks(call: Call, tmp_path: Path, task: str, model: str, kind: st
     found = json.loads(report.with_suffix(".json").read_text())
     main = found["measures"][0]["key"]
     assert all(main in model["values"] for model in found["models"])
-    if task == "tagging":  # validations took it too
+    if task == "tagging":
+        assert "/" in found["mistakes"][0]["reference"]  # each word with its tag
+        # validations took it too
         assert all(len(curve[main]) == len(curve["loss"]) for model in found["models"] for curve in model["curves"])
     if task == "language":
         assert found["mixtures"][0]["value"] <= max(model["values"][main]["mean"] for model in found["models"])

@@ -20,7 +20,7 @@ import regard
 from regard import naming
 from regard.data.batches import spelt
 from regard.data.sources import Conll
-from regard.data.spans import spans_of, tags_of
+from regard.data.spans import spans_of, tags_of, with_words
 from regard.data.text import read_columns, read_fields
 from regard.interface import UserError
 from regard.layers.chain import Chain
@@ -35,6 +35,14 @@ from regard.vectors import begin_with
 
 kinds = st.sampled_from(("person", "creative-work", "x"))
 any_tags = st.lists(st.one_of(st.just("O"), st.builds("{}-{}".format, st.sampled_from("BIES"), kinds)), max_size=9)
+
+
+def test_people_read_tags_with_their_words():
+    words = ["Ada", "Lovelace", "wrote", "to", "Mary", "in", "London"]
+    tags = ["B-person", "I-person", "O", "O", "B-person", "O", "S-place"]
+    assert with_words(words, tags) == "Ada Lovelace (person); Mary (person); London (place)"
+    assert with_words(words, ["O"] * 7) == ""
+    assert with_words(words[:3], ["NAME", "NAME", "VERB"]) == "Ada/NAME Lovelace/NAME wrote/VERB"
 
 
 @given(any_tags, st.booleans())

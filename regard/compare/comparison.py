@@ -21,6 +21,7 @@ from regard.compare.drawing import Drawn, Measure, difference, draw, interval
 from regard.compare.measure import Facts, Unseen, diagonal, looked, measured, shown_places
 from regard.compare.words import ALL, summary
 from regard.data.sources import World
+from regard.data.spans import with_words
 from regard.interface import Fits, UserError
 from regard.models import design_of
 from regard.models.design import Design
@@ -86,7 +87,7 @@ def comparison(
             "command": command,
             "machine": setting,
         },
-        "data": _data(recipe, test, there[0].facts["sizes"] if there and there[0].facts else {}),
+        "data": _data(recipe, test, there[0].facts["sizes"] if there and there[0].facts else {}, whole=whole),
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
@@ -234,19 +235,19 @@ def _title(names: Sequence[str], recipe: Recipe) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]} on {data}" if len(names) > 1 else f"{names[0]} on {data}"
 
 
-def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str]) -> Facts:
+def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool) -> Facts:
     data, nouns = recipe.data, {"translation": "pairs", "language": "texts"}
     noun = nouns.get(recipe.task, "sentences")
     files = list(data.names.values())
     text = ", ".join(Path(file).name for file in files)
     if isinstance(data, World):
         text = f"the built-in corpus, sentences of at most {data.longest} words"
-    held = "" if test.held_out else ", which is the validation set"
+    tested = "one text" if whole else f"{len(test.sources):,} {noun}"
     return {
         "text": text,
         "train": sizes.get("train", ""),
         "valid": sizes.get("valid", ""),
-        "test": f"{len(test.sources):,} {noun}{held}",
+        "test": tested if test.held_out else "the validation set",
         "files": files,
         "tokens": recipe.tokens.kind,
     }
@@ -257,7 +258,7 @@ def _told(measure: Measure, recipe: Recipe) -> Facts:
     if measure.key in SIGNED:
         note = SIGNED[measure.key](["a"], ["a"]).signature
     if measure.key == "perplexity":
-        note = f"exp of the mean −ln p, of {TOKEN[recipe.tokens.kind]}s and ends of texts"
+        note = f"exp of the mean −ln p, of {TOKEN[recipe.tokens.kind]}s and, where there are several, ends of texts"
     return {"key": measure.key, "name": measure.name, "unit": measure.unit, "better": measure.better, "note": note}
 
 
@@ -306,12 +307,19 @@ def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Un
     return [
         {
             "source": source,
-            "reference": target,
-            "outputs": [{"model": name, "text": outputs[name][place], "score": scores[name]} for name in outputs],
+            "reference": _legible(recipe, source, target),
+            "outputs": [
+                {"model": name, "text": _legible(recipe, source, said[place]), "score": scores[name]}
+                for name, said in outputs.items()
+            ],
             "models": [{"name": name, **look} for name, seen in looks.items() if (look := seen[number])],
         }
         for number, (_, place, source, target, scores) in enumerate(rows)
     ]
+
+
+def _legible(recipe: Recipe, source: str, said: str) -> str:
+    return with_words(source.split(), said.split()) if recipe.task == "tagging" else said
 
 
 def _looks(run: Trained, sentences: Sequence[str]) -> list[Facts | None]:

@@ -101,7 +101,7 @@ def _compared(c: Part) -> str:
             {
                 "model": name,
                 "from": " ".join([model["paper"] or "", f"({model['year']})" if model["year"] else ""]).strip() or NONE,
-                "parameters": count(model["parameters"]),
+                "parameters": count(model["parameters"] or None),  # what counts has none
                 "minutes a run": fixed(mean([run["minutes"] for run in runs]), 1),
                 f"{c['counts']} a run": count(mean([run["tokens"] for run in runs])),
                 "runs": ", ".join(f"{many} {state}" for state, many in states.items() if many) or NONE,
@@ -291,6 +291,8 @@ def _cost(c: Part) -> str:
 def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
     if cost is None:
         return NONE
+    if not any(cost["each"]):  # the parameters of what counts
+        return NONE
     least, most = write(min(cost["each"])), write(max(cost["each"]))
     spread = f'<br><span class="quiet">{escape(f"{least} to {most}")}</span>' if least != most else ""
     return Html(escape(write(cost["mean"])) + spread)
@@ -370,7 +372,7 @@ def _mistakes(c: Part) -> str:
             _card(f'{_name(c, one["model"])} <span class="quiet">{_judged(c, one["score"])}</span>', [one["text"]])
             for one in mistake["outputs"]
         )
-        texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or ""})
+        texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or NONE})
         maps = _maps(c, mistake)
         looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
         articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')

@@ -46,6 +46,13 @@ def found_spans(gold: Sequence[str], said: Sequence[str]) -> dict[str, tuple[int
     return {kind: (counts[0][kind], counts[1][kind], counts[2][kind]) for kind in counts[1] | counts[2]}
 
 
+def with_words(words: Sequence[str], tags: Sequence[str]) -> str:
+    """For people: the words of each span with its kind, or every word with its tag where tags mark no spans."""
+    if all(tag == "O" or tag[:2] in MARKS for tag in tags):
+        return "; ".join(f"{' '.join(words[begin:end])} ({kind})" for begin, end, kind in spans_of(tags))
+    return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=False))
+
+
 def tags_of(spans: Iterable[tuple[int, int, str]], length: int, *, ends: bool) -> list[str]:
     """The tags that mark these spans among so many words."""
     tags = ["O"] * length
