@@ -28,21 +28,11 @@ COUNTED = 8  # batches
 NO_LIMIT = 1 << 62  # tokens in a batch: how many lines go together is said in lines
 
 
-def flops(model: nn.Module, batch: Batch) -> int:
-    """Floating-point operations of one training step: the loss of this batch, and its gradient.
-
-    Products of matrices are counted, a multiplication and an addition as two, padding included where it is computed;
-    elementwise operations, softmax, distances, table look-ups and the optimiser's own are not. The model is left as it
-    was. One that is made by counting costs 0.
-    """
-    return _counted(model, batch)[0]
-
-
 def flops_per_token(model: nn.Module, batches: Iterable[Batch]) -> float:
     """Of training, for each target token of these batches: a token of a text, a sentence's label or a word's tag."""
     operations, tokens = 0, 0
     for batch in batches:
-        more, predicted = _counted(model, batch)
+        more, predicted = flops(model, batch)
         operations, tokens = operations + more, tokens + predicted
     return operations / max(1, tokens)
 
@@ -52,8 +42,13 @@ def first_batches(batches: Batches, device: torch.device) -> Iterator[Batch]:
     return (batches.get(0, index).to(device) for index in range(min(COUNTED, batches.count(0))))
 
 
-def _counted(model: nn.Module, batch: Batch) -> tuple[int, int]:
-    """Operations, and the target tokens that they were for."""
+def flops(model: nn.Module, batch: Batch) -> tuple[int, int]:
+    """Floating-point operations of one training step, the loss of this batch and its gradient; and its target tokens.
+
+    Products of matrices are counted, a multiplication and an addition as two, padding included where it is computed;
+    elementwise operations, softmax, distances, table look-ups and the optimiser's own are not. The model is left as it
+    was. One that is made by counting costs 0.
+    """
     if isinstance(model, Fits):
         return 0, 0
     if not isinstance(model, Learns):

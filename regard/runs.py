@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ import safetensors
 from regard import own
 from regard.checkpoint import Folder
 from regard.interface import UserError
+
+# what validations find: its name, and what it is multiplied by to be told
+METRICS = {"bleu": ("BLEU", 1), "accuracy": ("accuracy", 100), "f1": ("F1", 100)}
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,12 @@ def best(entries: list[dict[str, Any]]) -> str:
     if not metrics:
         return ""
     shown = [f"loss {metrics[-1]['loss']:.3f}"] if "loss" in metrics[-1] else []
-    for name, told, times in (("bleu", "BLEU", 1), ("accuracy", "accuracy", 100), ("f1", "F1", 100)):
-        if name in metrics[-1]:
-            shown.append(f"{told} {times * metrics[-1][name]:.2f}")
-    return ", ".join(shown)
+    return ", ".join(shown + told(metrics[-1]))
+
+
+def told(metrics: Mapping[str, float]) -> list[str]:
+    """What a validation found beside its loss."""
+    return [f"{name} {times * metrics[key]:.2f}" for key, (name, times) in METRICS.items() if key in metrics]
 
 
 def in_use(folder: Folder) -> bool:

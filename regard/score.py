@@ -22,6 +22,7 @@ from regard.predict import Decoding
 if TYPE_CHECKING:
     from regard.run import Run
 
+Booleans = NDArray[np.bool_]
 Links = frozenset[tuple[int, int]]  # (source word, target word)
 BUCKETS = (10, 20, 30, 40)  # words of a source, at most; longer ones are the last bucket
 TOKENS_AT_ONCE = 2048
@@ -58,6 +59,13 @@ class Bucket(NamedTuple):
     bleu: float
 
 
+def by_length(sources: Sequence[str], edges: Sequence[int] = BUCKETS) -> Iterator[tuple[int, int | None, Booleans]]:
+    """Buckets of up to 10, 20, … words: the fewest and most words of each, and which sources are in it."""
+    lengths = np.array([len(source.split()) for source in sources])
+    for low, high in zip((0, *edges), (*edges, None), strict=True):
+        yield low + 1, high, (lengths > low) & (lengths <= (high or np.inf))
+
+
 def bleu_by_length(
     sources: Sequence[str],
     outputs: Sequence[str],
@@ -65,14 +73,12 @@ def bleu_by_length(
     *,
     edges: Sequence[int] = BUCKETS,
 ) -> list[Bucket]:
-    """BLEU of the sentences whose source has up to 10, 20, … words; buckets that hold none are left out."""
-    lengths = np.array([len(source.split()) for source in sources])
+    """BLEU of the sentences in each bucket; those that hold none are left out."""
     buckets = []
-    for low, high in zip((0, *edges), (*edges, None), strict=True):
-        inside = np.flatnonzero((lengths > low) & (lengths <= (high or np.inf))).tolist()
-        if inside:
+    for shortest, longest, where in by_length(sources, edges):
+        if inside := np.flatnonzero(where).tolist():
             value = bleu([outputs[i] for i in inside], [references[i] for i in inside]).value
-            buckets.append(Bucket(low + 1, high, len(inside), value))
+            buckets.append(Bucket(shortest, longest, len(inside), value))
     return buckets
 
 

@@ -294,7 +294,7 @@ def batch_of(name: str) -> Batch:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_counted_is_what_the_equations_cost(name: str) -> None:
-    assert flops(build(name), batch_of(name)) == pytest.approx(CASES[name][3], rel=0.02)
+    assert flops(build(name), batch_of(name))[0] == pytest.approx(CASES[name][3], rel=0.02)
 
 
 def test_every_model_is_among_them() -> None:
@@ -304,11 +304,11 @@ def test_every_model_is_among_them() -> None:
 def test_per_token_is_over_all_batches_together() -> None:
     for name, tokens in (("rnn_lm lstm", TOKENS), ("cnn labels", BATCH), ("birnn tags", BATCH * (SOURCE - 1) - 3)):
         model, batch = build(name), batch_of(name)
-        assert flops_per_token(model, [batch]) == flops(model, batch) / tokens
+        assert flops_per_token(model, [batch]) == flops(model, batch)[0] / tokens
     model, batch = build("gpt"), batch_of("gpt")
     assert batch.target is not None
     short = Batch.of_text(batch.target[1:, : TARGET // 2])
-    both = flops(model, batch) + flops(model, short)
+    both = flops(model, batch)[0] + flops(model, short)[0]
     assert flops_per_token(model, iter([batch, short])) == both / (TOKENS + (BATCH - 1) * (TARGET // 2 - 1))
     assert flops_per_token(build("ngram"), [batch]) == flops_per_token(model, []) == 0
 
@@ -359,8 +359,8 @@ def test_counting_changes_nothing(name: str, training: bool) -> None:
     slopes = [parameter.grad.clone() for parameter in made.parameters()]
     random = torch.get_rng_state()
     with torch.no_grad():
-        counted_first = flops(made, batch_of(name))
-    assert counted_first == flops(made, batch_of(name)) > 0
+        counted_first = flops(made, batch_of(name))[0]
+    assert counted_first == flops(made, batch_of(name))[0] > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert [part.training for part in made.modules()] == modes
     torch.testing.assert_close(made.state_dict(), saved, rtol=0, atol=0)
@@ -377,7 +377,7 @@ class Strict(nn.Linear):
 
 def test_what_is_counted_is_a_training_step() -> None:
     made = Strict(EMBEDDING, HIDDEN).eval()
-    assert flops(made, batch_of("gpt")) == 2 * product(
+    assert flops(made, batch_of("gpt"))[0] == 2 * product(
         BATCH, EMBEDDING, HIDDEN
     )  # the input is given: no gradient to it
 

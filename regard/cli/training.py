@@ -288,14 +288,13 @@ def show_validation(progress: Progress) -> None:
     assert progress.valid is not None
     import math
 
-    metrics = f"valid perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"
-    if "accuracy" in progress.valid:
-        metrics = f"valid accuracy {100 * progress.valid['accuracy']:.2f}   F1 {100 * progress.valid['f1']:.2f}"
-    if "bleu" in progress.valid:
-        metrics += f"   BLEU {progress.valid['bleu']:.2f}"
+    from regard.runs import told
+
+    perplexity = [f"perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"]
+    metrics = "   ".join([*(perplexity if "accuracy" not in progress.valid else []), *told(progress.valid)])
     best = "   best so far" if progress.improved else ""
     out.print(
-        f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   {metrics}   "
+        f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   valid {metrics}   "
         f"{progress.tokens_per_second:,.0f} tokens/s{best}"
     )
     for sample in progress.samples[:1]:

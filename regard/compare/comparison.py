@@ -28,7 +28,7 @@ from regard.models.design import Design
 from regard.perplexity import fit_weights, score_texts
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, load
-from regard.score import BUCKETS, bleu, chrf
+from regard.score import bleu, by_length, chrf
 
 LONG = 25  # words: a sentence with more is a long one
 FEWEST = 20  # sentences for a figure to be of use
@@ -76,7 +76,7 @@ def comparison(
     error = _drawn(by_name, "alignment_error", _alignment_error)
     words = np.array([len(source.split()) for source in test.sources])
     whole = bool(there) and len(_statistics(there[0], measures[0].key)) != len(words)  # one long text, in blocks
-    lengths = {} if whole else _by_length(by_name, measures[0], words)
+    lengths = {} if whole else _by_length(by_name, measures[0], test.sources)
     long = f"sources of more than {LONG} words"
     found: Facts = {
         "title": _title(names, recipe),
@@ -140,15 +140,16 @@ def _alignment_error(sums: Floats) -> Floats:
     return errors
 
 
-def _by_length(by_name: Mapping[str, Sequence[Trained]], measure: Measure, words: Any) -> dict[str, list[Facts]]:
+def _by_length(
+    by_name: Mapping[str, Sequence[Trained]], measure: Measure, sources: Sequence[str]
+) -> dict[str, list[Facts]]:
     buckets: dict[str, list[Facts]] = {name: [] for name in by_name}
-    for low, high in zip((0, *BUCKETS), (*BUCKETS, None), strict=True):
-        inside = (words > low) & (words <= (high or np.inf))
+    for shortest, longest, inside in by_length(sources):
         if inside.sum() < FEWEST:
             continue
         for name, drawn in _drawn(by_name, measure.key, measure.value, inside).items():
             first, last = interval(drawn.draws)
-            place = {"from": low + 1, "to": high, "sentences": int(inside.sum())}
+            place = {"from": shortest, "to": longest, "sentences": int(inside.sum())}
             buckets[name].append({**place, "mean": drawn.mean, "low": first, "high": last})
     return buckets
 

@@ -35,7 +35,7 @@ from regard.perplexity import score_texts
 from regard.predict import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
-from regard.runs import log_entries
+from regard.runs import METRICS, log_entries
 from regard.score import Links, agreement, attention_links, diagonal_links, read_links
 from regard.train.corpora import CORPORA, Corpus
 
@@ -46,7 +46,6 @@ SHOWN = (0.5, 0.8, 0.95)  # sentences that are looked into: longer than so many 
 FAST = {1: 8, 32: 64}  # lines at a time, and how many of them are timed
 BLOCK = 64  # tokens of one long text that stand for a sentence
 SAMPLES = 3
-VALIDATED = {"loss": 1, "bleu": 1, "accuracy": 100, "f1": 100}  # what a log may hold, and by what it is multiplied
 
 
 # --- what is measured on -----------------------------------------------------------------------------------------
@@ -75,7 +74,7 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
     sources, targets = zip(*rows, strict=True)
     links = None
     if align is not None:
-        links = tuple(read_links(line) for line in read_lines(align))
+        links = tuple(read_links(line) for line in read_lines(find(str(align), Path())))
         if len(links) != len(rows):
             raise UserError(f"{align} has {len(links)} lines, and the test {len(rows)}: give one alignment for each.")
     elif not files and isinstance(recipe.data, World) and recipe.task == "translation":
@@ -186,12 +185,12 @@ def _flops(run: Run, corpus: Corpus, folder: Folder) -> float:
 
 
 def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:
-    """Each validation: after how much it came, and what it found; measures in per cent, as elsewhere."""
+    """Each validation: after how much it came, and what it found."""
     curve: Facts = {name: [entry[name] for entry in entries] for name in ("seconds", "tokens")}
     curve["flops"] = [tokens * a_token for tokens in curve["tokens"]] if a_token else []
-    for name, factor in VALIDATED.items():
-        found = [factor * entry["valid"][name] for entry in entries if name in entry["valid"]]
-        curve |= {name: found} if found and len(found) == len(entries) else {}
+    for name, factor in {"loss": 1, **{key: factor for key, (_, factor) in METRICS.items()}}.items():
+        if entries and all(name in entry["valid"] for entry in entries):
+            curve[name] = [factor * entry["valid"][name] for entry in entries]
     return curve
 
 

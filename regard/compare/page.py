@@ -30,6 +30,7 @@ from regard.compare.charts import (
     thin,
     word_axis,
 )
+from regard.compare.words import covers_0
 from regard.compare.writing import NONE, brief, count, decimals, fixed, interval, mean, power, short, tidy
 from regard.markup import Html, grid, inert_json, policy_hash, quiet, scroller, table
 from regard.page import SCALES, scale, visible
@@ -289,9 +290,7 @@ def _cost(c: Part) -> str:
 
 
 def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
-    if cost is None:
-        return NONE
-    if not any(cost["each"]):  # the parameters of what counts
+    if cost is None or not any(cost["each"]):  # what counts has no parameters
         return NONE
     least, most = write(min(cost["each"])), write(max(cost["each"]))
     spread = f'<br><span class="quiet">{escape(f"{least} to {most}")}</span>' if least != most else ""
@@ -347,7 +346,7 @@ def _significance(c: Part) -> str:
         digits, tested = _digits(c, measure), pair["low"] is not None and pair["high"] is not None
         if not tested:
             verdict = "not tested"
-        elif pair["low"] <= 0 <= pair["high"]:
+        elif covers_0(pair):
             verdict = "cannot be told apart"
         else:
             verdict = f"{first if (pair['difference'] > 0) == (measure['better'] == 'higher') else second} is better"

@@ -15,6 +15,7 @@ from regard.interface import Fits, UserError
 from regard.models import design_of
 from regard.models.design import Vocabulary
 from regard.recipe import Recipe, read_recipe
+from regard.train.training import BUDGETS
 
 Kind = Literal["minutes", "tokens", "flops"]
 UNITS: dict[str, tuple[Kind, float]] = {
@@ -24,7 +25,6 @@ UNITS: dict[str, tuple[Kind, float]] = {
     "tok": ("tokens", 1.0),
     "flop": ("flops", 1.0),
 }
-LIMITS = ("steps", "epochs", "minutes", "tokens", "flops", "patience")
 NUMBER = re.compile(r"([0-9.]+(?:e\+?[0-9]+)?)\s*([a-z]+)")
 
 
@@ -49,7 +49,7 @@ class Budget:
 
     def settings(self) -> list[str]:
         """Over a recipe's own limits."""
-        mine = {limit: "0" for limit in LIMITS}
+        mine = {limit: "0" for limit in (*BUDGETS, "patience")}
         mine[self.kind] = str(int(self.amount)) if self.kind == "tokens" else repr(self.amount)
         return [f"train.{limit}={value}" for limit, value in mine.items()]
 

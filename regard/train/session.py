@@ -39,12 +39,12 @@ from regard.recipe import Recipe, read_recipe, refuse_other_code
 from regard.run import Run, build_model
 from regard.train.corpora import CORPORA
 from regard.train.loop import fit_steps, train_steps
-from regard.train.training import Precision, Training
+from regard.train.training import BUDGETS, Precision, Training
 from regard.train.trial import try_out
 from regard.train.weights import load_weights, weights
 from regard.vectors import begin_with
 
-MAY_GROW = {"train.steps", "train.epochs", "train.minutes", "train.tokens", "train.flops"}
+MAY_GROW = {f"train.{budget}" for budget in BUDGETS}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most

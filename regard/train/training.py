@@ -20,6 +20,10 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it kee
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
+BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training, whichever is used up first
+SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")  # of a Training, beside its tensors
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     steps: int = 0  # stop after so many steps; 0: no limit
@@ -45,25 +49,13 @@ class TrainConfig:
     from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
 
     def __post_init__(self) -> None:
-        if not (self.steps or self.epochs or self.minutes or self.tokens or self.flops):
-            raise ValueError("training would never end: set steps, epochs, minutes, tokens or flops.")
+        if not any(vars(self)[budget] for budget in BUDGETS):
+            raise ValueError(f"training would never end: set {', '.join(BUDGETS[:-1])} or {BUDGETS[-1]}.")
         if self.vectors and self.from_:
             raise ValueError("vectors and from exclude each other: another run's weights hold its vectors.")
         keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
         keep_within(self, SHARE, "smooth")
-        keep_within(
-            self,
-            NOT_NEGATIVE,
-            "steps",
-            "epochs",
-            "minutes",
-            "tokens",
-            "flops",
-            "warmup",
-            "weight_decay",
-            "clip",
-            "patience",
-        )
+        keep_within(self, NOT_NEGATIVE, *BUDGETS, "warmup", "weight_decay", "clip", "patience")
 
 
 class Batches(Protocol):
@@ -132,9 +124,8 @@ class Training:
         return tensors
 
     def facts(self) -> dict[str, Any]:
-        names = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")
         counts = {"snapshots": len(self.snapshots), "carried": len(leaves(self.carry))}
-        return {name: self.__dict__[name] for name in names} | counts
+        return {name: self.__dict__[name] for name in SAVED} | counts
 
     def load(
         self, tensors: dict[str, Tensor], facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory"
@@ -157,7 +148,7 @@ class Training:
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
         self.smoothed = taken(tensors, "smoothed.")
         self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
-        for name in ("step", "epoch", "index", "seconds", "tokens", "best", "stale"):
+        for name in SAVED:
             setattr(self, name, facts[name])
         torch.set_rng_state(tensors["random"])
 
