@@ -18,7 +18,7 @@ from regard import machine
 from regard.interface import BOS, Batch
 from regard.models import MODELS
 from regard.models.design import Vocabulary
-from regard.predict import Decoding, generate
+from regard.predict.search import Decoding, generate
 
 VOCAB = 10_000
 LENGTHS = (100, 1000)

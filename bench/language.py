@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 import regard
 from regard.checkpoint import Folder, read_tensors, write_atomically
 from regard.data.text import read_lines
-from regard.perplexity import encoded, fitted_weights, mixed, scorer, token_log_probs
 from regard.run import Run
+from regard.score.likelihood import encoded, fitted_weights, mixed, scorer, token_log_probs
 
 HERE = Path(__file__).parent
 SLOWER = "train.learning_rate=0.001"

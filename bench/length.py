@@ -28,10 +28,10 @@ from statistics import mean
 from typing import Any
 
 import regard
-from regard.chart import Line, line_chart
 from regard.checkpoint import Folder, read_tensors, write_atomically
 from regard.data import world
-from regard.score import bleu_by_length
+from regard.score.translation import bleu_by_length
+from regard.show.line_chart import Line, line_chart
 
 HERE = Path(__file__).parent
 TEST = 2000  # sentences

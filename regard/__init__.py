@@ -19,7 +19,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if TYPE_CHECKING:
     from regard.interface import UserError
     from regard.layers.cells import Cell
-    from regard.predict import Decoding, Prediction
+    from regard.predict.search import Decoding, Prediction
     from regard.recipe import read_recipe
     from regard.run import Run, load
     from regard.train.session import Session
@@ -28,8 +28,8 @@ __all__ = ["Cell", "Decoding", "Prediction", "Run", "Session", "UserError", "loa
 
 _HOMES = {
     "Cell": "regard.layers.cells",
-    "Decoding": "regard.predict",
-    "Prediction": "regard.predict",
+    "Decoding": "regard.predict.search",
+    "Prediction": "regard.predict.search",
     "Run": "regard.run",
     "Session": "regard.train.session",
     "UserError": "regard.interface",

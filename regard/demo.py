@@ -12,12 +12,12 @@ from regard.data import world
 from regard.data.sources import World
 from regard.interface import UserError
 from regard.models import MODELS
-from regard.naming import NamesScored, name
-from regard.naming import score as score_names
-from regard.perplexity import Likelihood, score_texts
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run
-from regard.score import Scored, score
+from regard.score.labels import NamesScored, name
+from regard.score.labels import score as score_names
+from regard.score.likelihood import Likelihood, score_texts
+from regard.score.translation import Scored, score
 
 RECIPES = files("regard") / "recipes"
 DEFAULTS = {"translation": "rnnsearch", "language": "rnn_lm", "classification": "birnn", "tagging": "birnn"}

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from regard import own
+from regard import usercode
 from regard.checkpoint import Folder
 from regard.config import (
     ABOVE_0,
@@ -110,7 +110,7 @@ class Recipe:
     @property
     def model_title(self) -> str:
         """The model's name as it is shown."""
-        return own.title(self.model_name)
+        return usercode.title(self.model_name)
 
     def to_toml(self, *, placed: bool = False, reasons: Mapping[str, str] | None = None) -> str:
         """Complete and commented; reading it gives this recipe again.
@@ -141,7 +141,7 @@ class Recipe:
 
     def code(self) -> dict[str, str]:
         """The files of one's own that it names, and the hash of each."""
-        files = {own.split(value)[0] for value in vars(self.model).values() if is_place(value)}
+        files = {usercode.split(value)[0] for value in vars(self.model).values() if is_place(value)}
         if is_place(self.model_name):
             files.add(self.model_name)
         return {file: content_hash(file) for file in sorted(files)}
@@ -228,7 +228,7 @@ def parse_recipe(
             f"choose another, or add {task!r} to the tasks of its DESIGN."
         )
     model = _settings(design, model_name, values)
-    places = {key: own.split(value) for key, value in vars(model).items() if is_place(value)}
+    places = {key: usercode.split(value) for key, value in vars(model).items() if is_place(value)}
     cells = {key: f"{found(f'model.{key}', file, name)}:{name}" for key, (file, name) in places.items()}
     train = parse(TrainConfig, table.get("train", {}), where="train")
     if train.metric not in terms.metrics:
@@ -258,7 +258,7 @@ def _settings(design: Design, model_name: str, values: dict[str, Any]) -> Any:
     preset = values.pop("preset", None)
     if preset is not None and (not isinstance(preset, str) or preset not in design.presets):
         raise unknown(preset, design.presets, f"The preset of {model_name}")
-    a_stranger = own.blamed(Path(model_name), f"The settings of {model_name} cannot be made")
+    a_stranger = usercode.blamed(Path(model_name), f"The settings of {model_name} cannot be made")
     with a_stranger if is_place(model_name) else nullcontext():
         base = design.config() if preset is None else design.presets[preset]
         written = {key_of(field.name): vars(base)[field.name] for field in dataclasses.fields(base)}

@@ -15,13 +15,13 @@ from regard.checkpoint import Folder, read_tensors
 from regard.data.sources import PlainText, Unit
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, UNK, Fits, UserError
-from regard.look import Look, look
+from regard.look.attention import Look, look
 from regard.models import design_of
 from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
-from regard.perplexity import check_alike
-from regard.predict import Decoding, Prediction, predict
+from regard.predict.search import Decoding, Prediction, predict
 from regard.recipe import Recipe, read_recipe, refuse_other_code
+from regard.score.likelihood import check_alike
 from regard.train.weights import load_weights
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import safetensors
 
-from regard import own
+from regard import usercode
 from regard.checkpoint import Folder
 from regard.interface import UserError
 
@@ -49,7 +49,7 @@ def listed(folder: Folder) -> Listed:
     name, megabytes = folder.path.name, size / 1e6
     try:
         recipe = tomllib.loads(folder.config.read_text(encoding="utf-8"))
-        task, model = str(recipe["task"]), own.title(str(recipe["model"]["name"]))
+        task, model = str(recipe["task"]), usercode.title(str(recipe["model"]["name"]))
         step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
         entries = list(log_entries(folder))
     except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):

@@ -17,8 +17,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from regard import arpa
 from regard.data.batches import Encoded, pad
+from regard.exchange import arpa
 from regard.interface import BOS, EOS, PAD, UNK, Batch, UserError
 from regard.models.ngram import NGram
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from regard.chart import HIGH, Curve, Line, curve_chart, line_chart
+from regard.show.line_chart import HIGH, Curve, Line, curve_chart, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = [

@@ -18,18 +18,18 @@ from command import ENVIRONMENT, REGARD, Call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.compare import drawing
 from regard.compare.demo import DEMOS, contenders_of, recipe_of
+from regard.compare.distance import gradients
 from regard.compare.measure import unseen_of
 from regard.compare.plan import DEFAULTS, Budget, Contender, planned
-from regard.compare.reach import gradients
-from regard.compare.words import summary
-from regard.cost import first_batches, flops_per_token
+from regard.compare.summary import summary
 from regard.interface import UserError
 from regard.models import MODELS
-from regard.naming import score as score_names
 from regard.recipe import read_recipe
 from regard.run import load
+from regard.score import bootstrap as drawing
+from regard.score.labels import score as score_names
+from regard.train.cost import first_batches, flops_per_token
 from regard.train.session import Session
 
 # --- figures and their intervals ---------------------------------------------------------------------------------

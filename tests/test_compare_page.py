@@ -15,9 +15,9 @@ import pytest
 from browser import Visit, chromium, visit
 from playwright.sync_api import Browser
 
-from regard.compare.charts import COLOURS
-from regard.compare.page import page
-from regard.page import CONES_TO_LAB, RGB_TO_CONES
+from regard.show.attention_page import CONES_TO_LAB, RGB_TO_CONES
+from regard.show.report_charts import COLOURS
+from regard.show.report_page import page
 
 Comparison = dict[str, Any]
 SEEDS = [1, 2, 3]

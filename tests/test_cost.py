@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard import cost
-from regard.cost import flops, flops_per_token, speed
 from regard.data.batches import SPELT, Encoded
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, PAD, Batch, Fits, Loss, UserError
@@ -24,9 +22,11 @@ from regard.layers.recurrent import Recurrent
 from regard.models import MODELS
 from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
-from regard.predict import predict
+from regard.predict.search import predict
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model
+from regard.train import cost
+from regard.train.cost import flops, flops_per_token, speed
 
 BATCH, SOURCE, TARGET = 5, 17, 19  # before the first step is no state to have a gradient: 1 of 3 · time products
 VOCAB, NAMES = 307, 31

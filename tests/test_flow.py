@@ -20,7 +20,10 @@ from torch import Tensor, nn
 
 from regard import load
 from regard.data.tokenizers import Tokenizers
-from regard.flow import (
+from regard.interface import BOS, EOS, PAD, Batch, UserError
+from regard.layers.cells import CELLS, Cell, State
+from regard.layers.recurrent import Recurrent
+from regard.look.gradient_flow import (
     Felt,
     batch_flow,
     gradient_flow,
@@ -30,15 +33,12 @@ from regard.flow import (
     recurrent_blocks,
     spectra,
 )
-from regard.interface import BOS, EOS, PAD, Batch, UserError
-from regard.layers.cells import CELLS, Cell, State
-from regard.layers.recurrent import Recurrent
+from regard.look.gradients import FEWEST, ROWS, reach, text_windows, untrained
 from regard.models import rnn_lm, rnnsearch, seq2seq
 from regard.models.design import Vocabulary
-from regard.plot import Dots, bars, log_plot, table
-from regard.reach import FEWEST, ROWS, reach, text_windows, untrained
 from regard.recipe import Recipe, parse_recipe
 from regard.run import Run, build_model
+from regard.show.gradient_plot import Dots, bars, log_plot, table
 from regard.train.session import Session
 
 VOCAB, HIDDEN, TIME, ROW_COUNT = 11, 7, 13, 3

@@ -34,7 +34,7 @@ from regard.data.text import one_line
 from regard.data.tokens import OFFSET
 from regard.interface import EOS, UNK
 from regard.models import MODELS
-from regard.predict import Decoding, Prediction
+from regard.predict.search import Decoding, Prediction
 from regard.recipe import Tokens, read_recipe
 from regard.train.training import TrainConfig
 

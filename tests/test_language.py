@@ -27,10 +27,10 @@ from regard.models import MODELS, gpt, neural_lm, ngram, rnn_lm
 from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
 from regard.models.ngram import NGram
-from regard.perplexity import encoded, fit_weights, fitted_weights, mixed, score_texts, token_log_probs
-from regard.predict import Decoding, generate, predict, write_on
+from regard.predict.search import Decoding, generate, predict, write_on
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model, mixture
+from regard.score.likelihood import encoded, fit_weights, fitted_weights, mixed, score_texts, token_log_probs
 from regard.train.loop import train_steps
 from regard.train.session import Session
 from regard.train.training import TrainConfig, Training

@@ -20,17 +20,17 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from regard.data.tokenizers import Tokenizers
-from regard.gates import WORDS, carried, carried_closely, most_varied
 from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, UserError
-from regard.look import Look, forced_weights, gradient_weights, look, look_closely, merge
+from regard.look.attention import Look, forced_weights, gradient_weights, look, look_closely, merge
+from regard.look.gates import WORDS, carried, carried_closely, most_varied
+from regard.look.neighbours import nearest, neighbours
 from regard.models import convs2s, rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.neighbours import nearest, neighbours
-from regard.page import page
 from regard.recipe import parse_recipe
-from regard.render import LEGEND, SHADES, colour, gate_map, heat_map, shade, svg
 from regard.run import Run, build_model
+from regard.show.attention_page import page
+from regard.show.terminal import LEGEND, SHADES, colour, gate_map, heat_map, shade, svg
 from regard.train.session import Session
 
 # Merging pieces into words

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from regard import naming
 from regard.data.batches import spelt
 from regard.data.sources import Conll
 from regard.data.spans import spans_of, tags_of, with_words
 from regard.data.text import read_columns, read_fields
+from regard.exchange.word_vectors import begin_with
 from regard.interface import UserError
 from regard.layers.chain import Chain
 from regard.layers.convolution import Windows
@@ -29,7 +29,7 @@ from regard.layers.encoders import Encoded
 from regard.layers.pooling import POOLS, Attentive
 from regard.models import MODELS
 from regard.models.design import Vocabulary
-from regard.vectors import begin_with
+from regard.score import labels as naming
 
 # --- spans -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from regard.data.sources import pairs
 from regard.interface import UserError
 from regard.models import MODELS
-from regard.new import MEDIUM, Survey, choose_language, choose_size, choose_tokens, data_of, new, new_language
+from regard.new.recipes import MEDIUM, Survey, choose_language, choose_size, choose_tokens, data_of, new, new_language
 from regard.recipe import Recipe, read_recipe
 from regard.train.session import Session
 

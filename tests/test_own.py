@@ -17,7 +17,7 @@ from command import Call
 from pages import ROOT, commands_in, python_in
 
 import regard
-from regard import own
+from regard import usercode
 from regard.checkpoint import Folder, read_tensors
 from regard.interface import UserError
 from regard.layers.cells import Cell, cell_named
@@ -265,7 +265,7 @@ def test_a_file_that_may_not_be_read_is_told(place: Path) -> None:
     if os.access(place / "my_cells.py", os.R_OK):
         pytest.skip("this user may read everything")
     with pytest.raises(UserError, match="cannot be read"):
-        own.module(place / "my_cells.py")
+        usercode.module(place / "my_cells.py")
 
 
 # --- loading -----------------------------------------------------------------------------------------------------
@@ -275,19 +275,19 @@ def test_a_file_is_run_once_and_again_when_it_changes(place: Path) -> None:
     file = place / "counted.py"
     file.write_text(f"open({str(place / 'ran')!r}, 'a').write('1')\n{FILE}")
     before = file.stat()
-    first = own.part(f"{file}:Leaky", Cell)  # type: ignore[type-abstract]
-    assert own.part(f"{file}:Leaky", Cell) is first  # type: ignore[type-abstract]
+    first = usercode.part(f"{file}:Leaky", Cell)  # type: ignore[type-abstract]
+    assert usercode.part(f"{file}:Leaky", Cell) is first  # type: ignore[type-abstract]
     assert (place / "ran").read_text() == "1"
     file.write_text(file.read_text().replace("write('1')", "write('2')"))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a compiled copy would not notice
-    assert own.part(f"{file}:Leaky", Cell) is not first  # type: ignore[type-abstract]
+    assert usercode.part(f"{file}:Leaky", Cell) is not first  # type: ignore[type-abstract]
     assert (place / "ran").read_text() == "12"
 
 
 def test_two_files_of_one_name_are_two_modules(place: Path) -> None:
     (place / "below").mkdir()
     shutil.copy(place / "my_cells.py", place / "below")
-    one, other = (own.module(folder / "my_cells.py") for folder in (place, place / "below"))
+    one, other = (usercode.module(folder / "my_cells.py") for folder in (place, place / "below"))
     assert one is not other and one.__file__ != other.__file__
 
 
@@ -296,7 +296,7 @@ def test_what_looks_for_a_classs_module_finds_it(place: Path) -> None:
     (place / "typed.py").write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass C:\n    a: int = 3\n"
     )
-    assert own.module(place / "typed.py").C().a == 3
+    assert usercode.module(place / "typed.py").C().a == 3
 
 
 def test_cell_is_exported() -> None:

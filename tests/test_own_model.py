@@ -17,7 +17,7 @@ import torch
 from command import Call
 from pages import ROOT, commands_in, python_in
 
-from regard import own
+from regard import usercode
 from regard.checkpoint import Folder, read_tensors
 from regard.config import fields_of, help_texts, is_setting
 from regard.interface import UserError
@@ -341,5 +341,5 @@ def test_help_is_found_in_the_class_that_has_it_or_there_is_none(place: Path) ->
 
 
 def test_a_model_is_shown_by_its_files_name() -> None:
-    assert [own.title(name) for name in ("/a/b/my_model.py", "rnnsearch")] == ["my_model", "rnnsearch"]
+    assert [usercode.title(name) for name in ("/a/b/my_model.py", "rnnsearch")] == ["my_model", "rnnsearch"]
     assert all(design_of(name) is design for name, design in MODELS.items())

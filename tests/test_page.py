@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from playwright.sync_api import Browser
 
-from regard.page import (
+from regard.show.attention_page import (
     CONES_TO_LAB,
     RGB_TO_CONES,
     SCALES,

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, UNK, Batch, Tree, UserError
-from regard.perplexity import Likelihood, encoded, mixed, perplexity, score_texts, token_log_probs
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model
+from regard.score.likelihood import Likelihood, encoded, mixed, perplexity, score_texts, token_log_probs
 
 CPU = torch.device("cpu")
 LINES = ["a cat sees a dog", "the dog sleeps", "a dog"]

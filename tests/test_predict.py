@@ -19,7 +19,7 @@ from regard.interface import BOS, EOS, PAD, UNK, Batch, State, UserError
 from regard.models import rnnsearch, seq2seq, transformer
 from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.predict import (
+from regard.predict.search import (
     IMPOSSIBLE,
     Decoding,
     Hypothesis,

@@ -14,9 +14,9 @@ from test_train import recipe_in
 
 from regard.data.batches import pad
 from regard.interface import Batch, UserError
-from regard.predict import Decoding
+from regard.predict.search import Decoding
 from regard.run import load
-from regard.score import (
+from regard.score.translation import (
     alignment_error,
     attention_links,
     bleu,

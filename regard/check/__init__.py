@@ -18,7 +18,6 @@ import numpy as np
 
 from regard.check.characters import NAMES, Array
 from regard.check.clean import refuse_to_overwrite, write_clean
-from regard.check.compare import RATIO, Usual, compare
 from regard.check.faults import (
     BIT,
     FAULTS,
@@ -33,6 +32,7 @@ from regard.check.faults import (
     tell,
 )
 from regard.check.scan import NAMED, Reports, Scan, known_characters
+from regard.check.unusual import RATIO, Usual, compare
 from regard.data.sources import Line, Split, World
 from regard.data.text import encodable
 from regard.interface import UserError

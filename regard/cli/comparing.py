@@ -57,8 +57,8 @@ def compare(
     from regard import machine
     from regard.compare.comparison import comparison, measure_runs
     from regard.compare.demo import JOBS
-    from regard.compare.page import page
     from regard.interface import UserError
+    from regard.show.report_page import page
 
     given = what or []
     if bool(demo) == bool(given):
@@ -153,8 +153,8 @@ def test_set(recipe: Recipe, files: list[Path] | None, align: Path | None) -> Un
 
 def train_plan(plan: Plan, jobs: int, threads: int) -> list[Trained]:
     """Every run, in the plan's order; what a process says last is on the screen while it works."""
+    from regard.compare.children import command_of, train_all, was_interrupted
     from regard.compare.comparison import Trained
-    from regard.compare.training import command_of, train_all, was_interrupted
 
     latest: dict[str, str] = {}
     why: dict[Entry, str] = {}

@@ -19,7 +19,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's model in a form that other programs read."""
-    from regard.export import to_arpa
+    from regard.exchange.ngram_run import to_arpa
 
     path = output or run / "model.arpa"
     with err.status("Writing …"):
@@ -35,7 +35,7 @@ def import_(
     ] = None,
 ) -> None:
     """Make a run of an n-gram model that another program wrote."""
-    from regard.export import from_arpa
+    from regard.exchange.ngram_run import from_arpa
 
     folder = output or Path("runs") / file.name.removesuffix(".gz").removesuffix(".arpa")
     with err.status("Reading …"):

@@ -14,7 +14,7 @@ import typer
 from regard.cli.shell import Json, RunFolder, Threads, app, out, print_plain, show_table, written_to
 
 if TYPE_CHECKING:
-    from regard.reach import Reach
+    from regard.look.gradients import Reach
     from regard.run import Run
 
 TAKES = {  # which options each way of looking understands
@@ -106,10 +106,10 @@ def show_attention(
     as_json: bool,
 ) -> None:
     from regard.data.text import encodable
-    from regard.look import look as look_at
-    from regard.look import look_closely
-    from regard.page import page
-    from regard.render import heat_map, svg
+    from regard.look.attention import look as look_at
+    from regard.look.attention import look_closely
+    from regard.show.attention_page import page
+    from regard.show.terminal import heat_map, svg
 
     written = target and encodable(target)
     if html is not None:
@@ -130,9 +130,9 @@ def show_attention(
 
 def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *, as_json: bool) -> None:
     from regard.data.text import encodable
-    from regard.gates import WORDS, carried, carried_closely
-    from regard.page import page
-    from regard.render import LEGEND, gate_map
+    from regard.look.gates import WORDS, carried, carried_closely
+    from regard.show.attention_page import page
+    from regard.show.terminal import LEGEND, gate_map
 
     written = target and encodable(target)
     if html is not None:
@@ -160,9 +160,9 @@ def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *
 
 
 def show_gradients(run: Run, length: int | None, html: Path | None, *, as_json: bool) -> None:
-    from regard.plot import felt_plot, felt_rows, gate_rows, said, spectrum_rows, table
-    from regard.reach import LENGTH, reach
-    from regard.report import report
+    from regard.look.gradients import LENGTH, reach
+    from regard.show.gradient_page import report
+    from regard.show.gradient_plot import felt_plot, felt_rows, gate_rows, said, spectrum_rows, table
 
     with written_to(html) if html is not None else contextlib.nullcontext() as write:
         found = reach(run, length=LENGTH if length is None else length)
@@ -215,7 +215,7 @@ def finite(value: Any) -> Any:
 
 def show_neighbours(run: Run, word: str, count: int | None, *, as_json: bool) -> None:
     from regard.data.text import encodable
-    from regard.neighbours import COUNT, neighbours
+    from regard.look.neighbours import COUNT, neighbours
 
     found = neighbours(run, encodable(word), count=COUNT if count is None else count)
     if as_json:

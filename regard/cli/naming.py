@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from regard.cli.shell import err, print_plain, written_to
 
 if TYPE_CHECKING:
-    from regard.naming import Name, NamesScored
     from regard.run import Run
+    from regard.score.labels import Name, NamesScored
 
 AT_ONCE = 512  # lines
 MOST_LABELS = 12  # in a table as wide as a terminal
@@ -23,7 +23,7 @@ def predict_names(run: Run, lines: Iterator[str], output: Path | None, *, conll:
     """A label and its probability a line; or tags, one a word, or in CoNLL's columns."""
     from regard.data.text import one_line
     from regard.interface import UserError
-    from regard.naming import name
+    from regard.score.labels import name
 
     per_word = run.recipe.task == "tagging"
     if conll and not per_word:
@@ -53,7 +53,7 @@ def entry(number: int, line: str, named: Name, *, per_word: bool) -> dict[str, o
 
 def score_names(run: Run, file: Path, *, as_json: bool) -> None:
     from regard.interface import UserError
-    from regard.naming import name, named_in, score
+    from regard.score.labels import name, named_in, score
 
     per_word = run.recipe.task == "tagging"
     gold = list(named_in(run.recipe, file))

@@ -14,7 +14,7 @@ from regard.cli.shell import Device, Json, Threads, app, err, print_plain, writt
 from regard.cli.using import spoken_weights
 
 if TYPE_CHECKING:
-    from regard.score import Scored
+    from regard.score.translation import Scored
 
 
 @app.command()
@@ -81,7 +81,7 @@ class Outs(NamedTuple):
 def score_outputs(system: tuple[Path, Path], target: Path, as_json: bool) -> None:
     """Two files of outputs beside each other."""
     from regard.data.text import read_lines
-    from regard.score import compare
+    from regard.score.translation import compare
 
     references = references_in(target)
     first, second = (same_count(list(read_lines(path)), references, path) for path in system)
@@ -107,9 +107,9 @@ def score_translations(
 ) -> None:
     from regard import load
     from regard.data.text import one_line, read_lines
-    from regard.predict import Decoding
-    from regard.score import log_probabilities, read_links
-    from regard.score import score as score_run
+    from regard.predict.search import Decoding
+    from regard.score.translation import log_probabilities, read_links
+    from regard.score.translation import score as score_run
 
     references = references_in(target)
     loaded = load(run, device=device)
@@ -168,7 +168,7 @@ def score_text(folders: list[Path], file: Path, *, each: bool, stride: int, as_j
     from regard.data.sources import texts_of
     from regard.data.text import read_lines
     from regard.interface import UserError
-    from regard.perplexity import fit_weights, score_texts
+    from regard.score.likelihood import fit_weights, score_texts
 
     if stride < 0:
         raise UserError(f"--stride {stride} is not possible: it must be at least 0.")

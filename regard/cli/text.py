@@ -60,8 +60,8 @@ def new(
     """Write a complete recipe for your own files, with values chosen from their size and this machine."""
     from regard.checkpoint import write_atomically
     from regard.interface import UserError
-    from regard.new import data_of, new_language, new_names
-    from regard.new import new as new_recipe
+    from regard.new.recipes import data_of, new_language, new_names
+    from regard.new.recipes import new as new_recipe
 
     output = output or Path(f"{task}.toml")
     if output.exists():

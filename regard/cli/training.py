@@ -78,7 +78,7 @@ def demo(
 def demo_language(recipe: Recipe, folder: Path, threads: int) -> None:
     from regard import load
     from regard.demo import measure_language
-    from regard.predict import Decoding
+    from regard.predict.search import Decoding
 
     out.print("Built-in corpus: English sentences from a small grammar, character by character.")
     with opened(recipe, folder, threads=threads, device="cpu") as session:
@@ -123,7 +123,7 @@ def demo_translation(recipe: Recipe, folder: Path, threads: int) -> None:
     from regard import load
     from regard.data.world import SHOWN
     from regard.demo import measure
-    from regard.render import heat_map
+    from regard.show.terminal import heat_map
 
     out.print("Built-in corpus: English to French from a small grammar, its shorter half.")
     with opened(recipe, folder, threads=threads, device="cpu") as session:

@@ -15,7 +15,7 @@ from regard.cli.naming import predict_names
 from regard.cli.shell import Device, Json, Threads, app, err, write_now, written_to
 
 if TYPE_CHECKING:
-    from regard.predict import Decoding, Prediction
+    from regard.predict.search import Decoding, Prediction
     from regard.run import Run
 
 
@@ -70,7 +70,7 @@ def predict(
     from regard import machine
     from regard.data.text import encodable, read_lines
     from regard.interface import UserError
-    from regard.predict import Decoding, most_read, write_on
+    from regard.predict.search import Decoding, most_read, write_on
 
     machine.use_threads(threads)
     folders, file = runs_and_file(paths)
@@ -128,8 +128,8 @@ def runs_and_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 def loaded_together(folders: list[Path], device: str) -> Run:
     """A run, or several that write as one: language models by weights fitted on validation, translators alike."""
     from regard import load
-    from regard.perplexity import fit_weights
     from regard.run import mixture
+    from regard.score.likelihood import fit_weights
 
     runs = [load(folder, device=device) for folder in folders]
     if len(runs) == 1 or runs[0].recipe.task != "language":
@@ -146,7 +146,7 @@ def spoken_weights(folders: list[Path], weights: Sequence[float]) -> str:
 def predictions(run: Any, lines: Iterator[str], how: Decoding, *, at_once: int) -> Iterator[tuple[int, Prediction]]:
     from itertools import islice
 
-    from regard.predict import predict
+    from regard.predict.search import predict
 
     done = 0
     while chunk := list(islice(lines, at_once)):

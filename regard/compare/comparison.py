@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from regard import machine
 from regard.checkpoint import Folder
-from regard.compare import drawing
-from regard.compare.drawing import Drawn, Measure, difference, draw, interval
 from regard.compare.measure import Facts, Unseen, diagonal, looked, measured, shown_places
-from regard.compare.words import ALL, summary
+from regard.compare.summary import ALL, summary
 from regard.data.sources import World
 from regard.data.spans import with_words
 from regard.interface import Fits, UserError
 from regard.models import design_of
 from regard.models.design import Design
-from regard.perplexity import fit_weights, score_texts
 from regard.recipe import Recipe, read_recipe
 from regard.run import Run, load
-from regard.score import bleu, by_length, chrf
+from regard.score import bootstrap as drawing
+from regard.score.bootstrap import Drawn, Measure, difference, draw, interval
+from regard.score.likelihood import fit_weights, score_texts
+from regard.score.translation import bleu, by_length, chrf
 
 LONG = 25  # words: a sentence with more is a long one
 FEWEST = 20  # sentences for a figure to be of use

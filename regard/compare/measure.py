@@ -18,11 +18,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from regard import load, naming
+from regard import load
 from regard.checkpoint import Folder, write_atomically
-from regard.compare.drawing import bleu_statistics, chrf_statistics
-from regard.compare.reach import gradients, times
-from regard.cost import first_batches, flops_per_token, speed
+from regard.compare.distance import gradients, times
 from regard.data import world
 from regard.data.batches import Encoded
 from regard.data.sources import Parallel, PlainText, Table, World, find, pairs, texts_of
@@ -31,13 +29,16 @@ from regard.data.text import content_hash, read_lines, read_pairs
 from regard.interface import UserError
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import LABELS
-from regard.perplexity import score_texts
-from regard.predict import Decoding
+from regard.predict.search import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import METRICS, log_entries
-from regard.score import Links, agreement, attention_links, diagonal_links, read_links
+from regard.score import labels as naming
+from regard.score.bootstrap import bleu_statistics, chrf_statistics
+from regard.score.likelihood import score_texts
+from regard.score.translation import Links, agreement, attention_links, diagonal_links, read_links
 from regard.train.corpora import CORPORA, Corpus
+from regard.train.cost import first_batches, flops_per_token, speed
 
 Floats = NDArray[np.float64]
 Facts = dict[str, Any]

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard import own
+from regard import usercode
 from regard.layers.passes import GatedPass
 
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
@@ -329,10 +329,10 @@ def cell_named(name: str) -> Callable[..., Cell]:
 
 def own_cell(place: str, *, input_dim: int, hidden: int) -> Cell:
     """Made, and seen to take a step."""
-    kind = own.part(place, Cell)  # type: ignore[type-abstract]
+    kind = usercode.part(place, Cell)  # type: ignore[type-abstract]
     rows, time = 2, 3
     sizes = f"input_dim={input_dim} and hidden={hidden}"
-    with own.blamed(Path(own.split(place)[0]), f"{place} with {sizes} cannot take a step"):
+    with usercode.blamed(Path(usercode.split(place)[0]), f"{place} with {sizes} cannot take a step"):
         cell = kind(input_dim=input_dim, hidden=hidden)
         x, before = torch.zeros(rows, time, input_dim), cell.start(rows)
         projected = cell.inputs(x)

@@ -24,7 +24,7 @@ from regard.models import (
 from regard.models.design import Design, Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import Classifier
-from regard.models.own_file import own_design
+from regard.models.user_model import own_design
 
 MODELS: dict[str, Design] = {
     module.DESIGN.name: module.DESIGN

@@ -11,18 +11,19 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 
-from regard import naming, score
 from regard.data.batches import Encoded, Lines, Named, Pairs, Shuffled, spelt, validation_plan
 from regard.data.sources import Conll, PlainText, Split, World, pairs
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokenizers import Tokenizers
 from regard.interface import BOS, EOS, UNK, Learns, Sample, Scores, UserError, Windowed
 from regard.models.encoder_head import LABELS, Classifier
-from regard.naming import names_of
-from regard.perplexity import carried_log_probs, token_log_probs
-from regard.predict import Decoding
+from regard.predict.search import Decoding
 from regard.recipe import PlainTokens, Recipe, Tokens
 from regard.run import Run
+from regard.score import labels as naming
+from regard.score import translation as score
+from regard.score.labels import names_of
+from regard.score.likelihood import carried_log_probs, token_log_probs
 
 SHOWN_SAMPLES = 3
 SAMPLE_LENGTH = 100  # tokens of a text that is written to show what has been learnt

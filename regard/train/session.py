@@ -29,20 +29,20 @@ from regard.checkpoint import (
     write_tensors,
     writing,
 )
-from regard.cost import first_batches, flops_per_token
 from regard.data.batches import Encoded
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
+from regard.exchange.word_vectors import begin_with
 from regard.interface import Fits, Progress, Sample, UserError
 from regard.recipe import Recipe, read_recipe, refuse_other_code
 from regard.run import Run, build_model
 from regard.train.corpora import CORPORA
+from regard.train.cost import first_batches, flops_per_token
 from regard.train.loop import fit_steps, train_steps
+from regard.train.smoke_test import try_out
 from regard.train.training import BUDGETS, Precision, Training
-from regard.train.trial import try_out
 from regard.train.weights import load_weights, weights
-from regard.vectors import begin_with
 
 MAY_GROW = {f"train.{budget}" for budget in BUDGETS}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost

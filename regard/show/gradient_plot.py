@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from regard.reach import Reach
+from regard.look.gradients import Reach
 
 DISTANCES = (1, 10, 50, 100)
 BARS = "▁▂▃▄▅▆▇█"

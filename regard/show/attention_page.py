@@ -19,7 +19,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.markup import inert_json, policy_hash
+from regard.show.html import inert_json, policy_hash
 
 SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎"}
 SCALES = {"light": ("#eff3f9", "#08298a"), "dark": ("#20262f", "#b5dcff")}  # the colours of weight 0 and weight 1
@@ -88,7 +88,7 @@ def page(sentences: Sequence[Sentence], *, title: str, words: Mapping[str, str] 
     """One HTML document with all it needs inside."""
     if not sentences:
         raise ValueError("a page needs a sentence.")
-    template = files("regard").joinpath("page.html").read_text(encoding="utf-8")
+    template = files("regard.show").joinpath("attention_page.html").read_text(encoding="utf-8")
     parts = {
         "policy": _policy(template),
         "title": escape(legible(title)),

@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.flow import STATES, layer_names
 from regard.interface import BOS, SPECIALS, Batch, UserError
 from regard.layers.encoders import RecurrentEncoder
 from regard.layers.recurrent import trace
-from regard.look import read
+from regard.look.attention import read
+from regard.look.gradient_flow import STATES, layer_names
+from regard.look.gradients import recurrent
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.page import Sentence, View
-from regard.predict import Decoding
-from regard.reach import recurrent
+from regard.predict.search import Decoding
+from regard.show.attention_page import Sentence, View
 
 if TYPE_CHECKING:
     from regard.run import Run

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from regard import own
+from regard import usercode
 from regard.config import is_place
 from regard.data.batches import SPELT, pad
 from regard.interface import BOS, PAD, UNK, Batch, Classifies, Fits, Generates, Learns, Scores, Tags, UserError
 from regard.models import design_of
 from regard.models.design import Vocabulary
 from regard.models.encoder_head import LABELS
-from regard.predict import Decoding, generate
+from regard.predict.search import Decoding, generate
 from regard.recipe import Recipe
 
 LEARNS: dict[str, Any] = {"loss(batch)": Learns}
@@ -43,7 +43,7 @@ def try_out(recipe: Recipe) -> None:
             "regard/interface.py says what they promise."
         )
     if not isinstance(model, Fits):
-        with own.blamed(file, f"The model in {file} cannot learn from two sentences"):
+        with usercode.blamed(file, f"The model in {file} cannot learn from two sentences"):
             learn_and_use(model, recipe.task)
 
 

@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.interface import Batch, Fits, Generates, Learns, UserError
 from regard.layers.kernels import plain
-from regard.naming import as_read, name
-from regard.predict import predict
+from regard.predict.search import predict
+from regard.score.labels import as_read, name
 
 if TYPE_CHECKING:
     from regard.run import Run

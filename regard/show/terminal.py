@@ -7,9 +7,9 @@ from html import escape
 from rich.cells import cell_len
 from rich.text import Text
 
-from regard.gates import Layer
-from regard.look import Look
-from regard.page import visible
+from regard.look.attention import Look
+from regard.look.gates import Layer
+from regard.show.attention_page import visible
 
 SHADES = ((0.75, "█"), (0.45, "▓"), (0.2, "▒"), (0.05, "░"), (0.0, "·"))
 LEGEND = "· under 5 %   ░ 5 %   ▒ 20 %   ▓ 45 %   █ 75 % and more"

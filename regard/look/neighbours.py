@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from regard.data.tokens import OFFSET, BytePairs, Tokenizer
+from regard.exchange.word_vectors import embedding_of
 from regard.interface import UNK, UserError
-from regard.vectors import embedding_of
 
 if TYPE_CHECKING:
     from regard.run import Run

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from regard.compare.writing import brief, short
-from regard.markup import inert_json, numbers, scroller
+from regard.show.html import inert_json, numbers, scroller
+from regard.show.numbers import brief, short
 
 Chart = dict[str, Any]  # {"name": what its button says, "data": traces, "layout": title, axes, height}
 Trace = dict[str, Any]

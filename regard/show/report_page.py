@@ -13,7 +13,11 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from regard.compare.charts import (
+from regard.compare.summary import covers_0
+from regard.show.attention_page import SCALES, scale, visible
+from regard.show.html import Html, grid, inert_json, policy_hash, quiet, scroller, table
+from regard.show.numbers import NONE, brief, count, decimals, fixed, interval, mean, power, short, tidy
+from regard.show.report_charts import (
     COLOURS,
     SIGNS,
     Chart,
@@ -30,10 +34,6 @@ from regard.compare.charts import (
     thin,
     word_axis,
 )
-from regard.compare.words import covers_0
-from regard.compare.writing import NONE, brief, count, decimals, fixed, interval, mean, power, short, tidy
-from regard.markup import Html, grid, inert_json, policy_hash, quiet, scroller, table
-from regard.page import SCALES, scale, visible
 
 Part = Mapping[str, Any]  # of what REPORT.json holds
 
@@ -53,7 +53,7 @@ REACH = "How many steps lie between a word that is read and the word it matters 
 def page(comparison: Part) -> str:
     """One HTML document with all it needs inside."""
     c = tidy(comparison)
-    template = files("regard.compare").joinpath("page.html").read_text(encoding="utf-8")
+    template = files("regard.show").joinpath("report_page.html").read_text(encoding="utf-8")
     sections = [(key, title, inner) for key, (title, write) in SECTIONS.items() if (inner := write(c))]
     plotly = get_plotlyjs()
     scripts = f"{policy_hash(template.split('<script>')[1].split('</script>')[0])} {policy_hash(plotly)}"

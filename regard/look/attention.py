@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.tokens import Piece
+from regard.exchange.word_vectors import read_with
 from regard.interface import Batch, Tags, UserError
 from regard.layers.attention import watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import LABELS, Classifier
-from regard.naming import as_read
-from regard.page import Sentence, View, fragment
-from regard.predict import Decoding, most_read
-from regard.vectors import read_with
+from regard.predict.search import Decoding, most_read
+from regard.score.labels import as_read
+from regard.show.attention_page import Sentence, View, fragment
 
 if TYPE_CHECKING:
     from regard.run import Run
@@ -45,7 +45,7 @@ class Look:
     near: Callable[[], Sentence] | None = field(default=None, repr=False, compare=False)  # every layer and head
 
     def __str__(self) -> str:
-        from regard.render import heat_map
+        from regard.show.terminal import heat_map
 
         return heat_map(self, width=100).plain
 

@@ -15,9 +15,9 @@ from sacrebleu.significance import PairedTest
 from regard.data.batches import pad, validation_plan
 from regard.data.tokens import Piece
 from regard.interface import Batch, UserError
-from regard.look import forced_weights, merge
+from regard.look.attention import forced_weights, merge
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.predict import Decoding
+from regard.predict.search import Decoding
 
 if TYPE_CHECKING:
     from regard.run import Run

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from regard import arpa, machine
+from regard import machine
 from regard.checkpoint import Folder, make_folder, write_atomically, write_tensors
 from regard.data.sources import Arpa
 from regard.data.text import content_hash
 from regard.data.tokenizers import Tokenizers
 from regard.data.tokens import Tokenizer
+from regard.exchange import arpa
 from regard.interface import UserError
 from regard.models.ngram import Config, NGram
 from regard.recipe import PlainTokens, Recipe

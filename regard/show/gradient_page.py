@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from regard.chart import STYLE as CHART_STYLE
-from regard.chart import Curve, curve_chart
-from regard.markup import numbers, policy_hash, quiet, scroller, table
-from regard.plot import Rows, felt_rows, gate_rows, number, said, spectrum_rows
-from regard.reach import Reach
+from regard.look.gradients import Reach
+from regard.show.gradient_plot import Rows, felt_rows, gate_rows, number, said, spectrum_rows
+from regard.show.html import numbers, policy_hash, quiet, scroller, table
+from regard.show.line_chart import STYLE as CHART_STYLE
+from regard.show.line_chart import Curve, curve_chart
 
 STYLE = """
 :root { color-scheme: light dark; --page: #f7f6f3; --panel: #ffffff; --ink: #1d2126; --quiet: #59606a;

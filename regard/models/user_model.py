@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from regard import own
+from regard import usercode
 from regard.config import fields_of, is_setting, shown
 from regard.interface import UserError
 from regard.models.design import Design, Vocabulary
@@ -22,7 +22,7 @@ TAKEN = ("name", "preset")  # what [model] says beside a model's settings
 
 def own_design(file: Path) -> Design:
     """The file's DESIGN, seen to be one; what goes wrong in its `build` is a sentence that names the line."""
-    there = vars(own.module(file))
+    there = vars(usercode.module(file))
     if "DESIGN" not in there:
         raise UserError(f"{file} has no DESIGN: end it with DESIGN = Design(…), as docs/models.md shows.")
     design = there["DESIGN"]
@@ -36,7 +36,7 @@ def own_design(file: Path) -> Design:
             f"config in the DESIGN of {file} is {shown(design.config)}, and must be a dataclass: "
             "write @dataclass(frozen=True) above the class of its settings."
         )
-    with own.blamed(file, f"The settings of {file} cannot be read"):
+    with usercode.blamed(file, f"The settings of {file} cannot be read"):
         kinds = fields_of(design.config)
     for key, kind in kinds.items():
         if key in TAKEN:
@@ -48,7 +48,7 @@ def own_design(file: Path) -> Design:
 
 
 def _built(design: Design, file: Path, config: Any, vocabulary: Vocabulary) -> nn.Module:
-    with own.blamed(file, f"The model in {file} cannot be built"):
+    with usercode.blamed(file, f"The model in {file} cannot be built"):
         model = design.build(config, vocabulary)
     if not isinstance(model, nn.Module):
         raise UserError(f"build in {file} returned {shown(model)}, and must return a torch.nn.Module.")

@@ -18,12 +18,12 @@ import torch
 from regard.checkpoint import read_tensors
 from regard.data.batches import pad
 from regard.data.sources import pairs
-from regard.flow import Felt, Flow, batch_flow, gradient_norm
 from regard.interface import Batch, Classifies, Tags, UserError
 from regard.layers.cells import Cell
+from regard.look.gradient_flow import Felt, Flow, batch_flow, gradient_norm
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.language_model import LanguageModel
-from regard.perplexity import encoded
+from regard.score.likelihood import encoded
 
 if TYPE_CHECKING:
     from regard.run import Run

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.data.batches import SPELT, pad
 from regard.interface import BOS, PAD, UNK, Batch, Bounded, Classifies, Generates, State, Tags, Windowed
 from regard.layers.encoders import RecurrentEncoder
-from regard.look import reading
+from regard.look.attention import reading
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.language_model import LanguageModel
 from regard.run import Run

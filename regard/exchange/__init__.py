@@ -1,0 +1,1 @@
+"""exchange: other programs' formats."""

@@ -1,0 +1,1 @@
+"""look: what can be seen in a model."""

@@ -1,0 +1,1 @@
+"""new: recipes for a user's own files."""

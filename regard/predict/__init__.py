@@ -1,0 +1,1 @@
+"""predict: from raw inputs to answers."""

@@ -1,0 +1,1 @@
+"""score: metrics, and what they are computed from."""

@@ -1,0 +1,1 @@
+"""show: terminal, SVG and HTML. It draws numbers and words and computes nothing else."""
