@@ -15,10 +15,10 @@ from statistics import median
 import torch
 
 from regard import machine
-from regard.interface import BOS, Batch
+from regard.interface import BOS, Batch, Ids, Shapes
 from regard.models import MODELS
-from regard.models.design import Vocabulary
-from regard.predict.search import Decoding, generate
+from regard.predict.decoding import Decoding
+from regard.predict.search import generate
 
 VOCAB = 10_000
 LENGTHS = (100, 1000)
@@ -46,7 +46,7 @@ def main() -> None:
     for name, (model_name, settings) in SIZES.items():
         torch.manual_seed(1)
         design = MODELS[model_name]
-        model = design.build(design.config(**settings, dropout=0.0), Vocabulary(VOCAB, VOCAB, True)).eval()
+        model = design.build(design.config(**settings, dropout=0.0), Shapes(None, Ids(VOCAB))).eval()
         rates = dict.fromkeys(LENGTHS, 0.0)
         for _ in range(3):
             times = moments(model)

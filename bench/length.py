@@ -30,8 +30,9 @@ from typing import Any
 import regard
 from regard.checkpoint import Folder, read_tensors, write_atomically
 from regard.data import world
-from regard.score.translation import bleu_by_length
-from regard.show.line_chart import Line, line_chart
+from regard.predict.decoding import Decoding
+from regard.score.metrics import BLEU, by_length
+from regard.show.line_chart import Curve, LineChart, line_chart
 
 HERE = Path(__file__).parent
 TEST = 2000  # sentences
@@ -74,11 +75,11 @@ def measured(folder: Path, young: Path) -> Result:
     sources = [" ".join(pair.source) for pair in pairs]
     references = [" ".join(pair.target) for pair in pairs]
     run = regard.load(folder)
-    outputs = [prediction.text for prediction in run.predict(sources)]
-    buckets = bleu_by_length(sources, outputs, references, edges=EDGES)
+    outputs = [prediction.text for prediction in run.predict(sources, Decoding())]
+    buckets = by_length(BLEU, sources, outputs, references, edges=EDGES)
     facts = [read_tensors(Folder(each).last)[1] for each in (young, folder)]
     return {
-        "bleu": [bucket.bleu for bucket in buckets],
+        "bleu": [bucket.value for bucket in buckets],
         "sentences": [bucket.sentences for bucket in buckets],
         "minutes": sum(fact["seconds"] for fact in facts) / 60,
         "steps": sum(fact["step"] for fact in facts),
@@ -86,27 +87,27 @@ def measured(folder: Path, young: Path) -> Result:
     }
 
 
-def lines_of(results: list[Result]) -> list[Line]:
+def lines_of(results: list[Result]) -> list[Curve]:
     lines = []
     for longest in LENGTHS:
         for model in MODELS:
             seeds = [result["bleu"] for result in results if result["model"] == f"{model}-{longest}"]
             columns = list(zip(*seeds, strict=True))
             lines.append(
-                Line(
+                Curve(
                     f"{model}-{longest}",
                     [mean(column) for column in columns],
-                    [min(column) for column in columns],
-                    [max(column) for column in columns],
                     colour=MODELS.index(model),
                     dash=LENGTHS.index(longest) ^ 1,
+                    least=[min(column) for column in columns],
+                    most=[max(column) for column in columns],
                 )
             )
     return lines
 
 
-def verdict(lines: list[Line]) -> str:
-    fixed, attentive = (next(line for line in lines if line.name == f"{model}-50").means for model in MODELS)
+def verdict(lines: list[Curve]) -> str:
+    fixed, attentive = (next(line for line in lines if line.name == f"{model}-50").values for model in MODELS)
     return (
         f"Up to 10 words: seq2seq-50 {fixed[0]:.1f}, rnnsearch-50 {attentive[0]:.1f} "
         f"({attentive[0] - fixed[0]:+.1f}; wanted within 3). "
@@ -130,10 +131,10 @@ def main() -> None:
         results = [result for family in families for result in family]
     lines = lines_of(results)
     for line in lines:
-        print(f"{line.name:12}  mean    " + "  ".join(f"{score:5.1f}" for score in line.means))
+        print(f"{line.name:12}  mean    " + "  ".join(f"{score:5.1f}" for score in line.values))
     title = f"BLEU against sentence length, {given.seeds} seeds (mean, least and most)"
-    picture = line_chart(lines, categories=BUCKETS, title=title, across="words in the source", up="BLEU")
-    (given.out / "length.svg").write_text(picture, encoding="utf-8")
+    chart = LineChart(curves=lines, categories=BUCKETS, title=title, across="words in the source", up="BLEU")
+    (given.out / "length.svg").write_text(line_chart(chart), encoding="utf-8")
     print(verdict(lines))
 
 

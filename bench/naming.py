@@ -127,11 +127,11 @@ def main() -> None:
     )
     for name in models:
         own = [results[name, seed] for seed in range(1, given.seeds + 1)]
-        values = [100 * result[measured] for result in own]
+        values = [result[measured] for result in own]
         shown = "  ".join(f"{value:5.2f}" for value in values)
         print(
             f"{name:18} {own[0]['parameters']:10,} {mean(r['minutes'] for r in own):8.2f} "
-            f"{100 * mean(r['valid'] for r in own):7.2f}   {shown}   {mean(values):5.2f}"
+            f"{mean(r['valid'] for r in own):7.2f}   {shown}   {mean(values):5.2f}"
         )
 
 

@@ -1,6 +1,7 @@
 """Training throughput on Multi30k English-German: regard, JoeyNMT and MarianMT, turn by turn in one run.
 
 REGARD_DATA=… python bench/train.py [--peers bench/.venv/bin/python] [--rounds 4] [--batches 8] [--json FILE]
+REGARD_DATA=… python bench/train.py --against CHECKOUT [--rounds 9]      this tree beside another checkout of regard
 
 What is counted is target tokens a second, with <eos> and without padding. All have the same pieces (regard's joint BPE)
 and batches of at most 4,096 tokens a side, padding included.
@@ -46,6 +47,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def open_session(folder: Path, model_name: str, row: str) -> Any:
     import regard.recipe
+    from regard.tasks.registry import TASKS
 
     files = {"source": "train.en.gz", "target": "train.de.gz", "valid_source": "val.en.gz", "valid_target": "val.de.gz"}
     never = 1_000_000  # steps
@@ -61,7 +63,8 @@ def open_session(folder: Path, model_name: str, row: str) -> Any:
             "precision": "auto" if row == "shipped" else "float32",
         },
     }
-    return regard.Session(regard.recipe.parse_recipe(recipe), folder / f"regard-{model_name}-{row}")
+    parsed = regard.recipe.parse_recipe(recipe, tasks=TASKS)
+    return regard.Session(parsed, folder / f"regard-{model_name}-{row}")
 
 
 def prepare(folder: Path, batches: str) -> None:
@@ -75,15 +78,15 @@ def prepare(folder: Path, batches: str) -> None:
     except UserError as error:
         sys.exit(str(error))
     padded = [session.batches.get(0, index) for index in range(min(int(batches), session.batches.count(0)))]
-    sides = {f"source_{i}": batch.source for i, batch in enumerate(padded)}
-    sides |= {f"target_{i}": batch.target for i, batch in enumerate(padded)}
+    sides = {f"source_{i}": batch.source.values for i, batch in enumerate(padded)}
+    sides |= {f"target_{i}": batch.target.values for i, batch in enumerate(padded)}
     np.savez(folder / "batches.npz", **{name: tensor.numpy() for name, tensor in sides.items()})
 
-    tokenizer = session.tokenizers.target
+    tokenizer = session.run.tokenizer("target")
     specials = tokenizer.size - len(tokenizer.scheme.vocabulary)
     (folder / "vocabulary.txt").write_text("\n".join(tokenizer.scheme.vocabulary) + "\n", encoding="utf-8")
     for name, split in (("train", "train"), ("dev", "valid")):
-        for language, side in zip(("en", "de"), session.encoded[split], strict=True):
+        for language, side in zip(("en", "de"), session.encoded[split].values(), strict=True):
             lines = (" ".join(tokenizer.scheme.vocabulary[i - specials] for i in side[n]) for n in range(len(side)))
             (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     setup = {
@@ -117,12 +120,12 @@ def contend(folder: Path, model_name: str, row: str) -> None:
     session = open_session(folder, model_name, row)  # before torch is imported, as `regard train` does
     from peers import common
 
-    from regard.interface import Batch
+    from regard.interface import Batch, Padded
     from regard.train.loop import train_steps
 
     training, batches = session.training, session.batches
     if row == "like":
-        batches = FixedBatches([Batch(*pair) for pair in common.read_batches(folder)])
+        batches = FixedBatches([Batch(*map(Padded.of_ids, pair)) for pair in common.read_batches(folder)])
     gate = common.Gate(common.read_setup(folder)["warm_up"])
     model = training.model
     gate.facts = common.size_of(model, lookup=None if model_name == "transformer" else model.encoder.embed)
@@ -132,10 +135,10 @@ def contend(folder: Path, model_name: str, row: str) -> None:
         gate.wait()
         next(steps)
         if row == "like":
-            gate.done += common.real_tokens(batches.get(training.epoch, training.index - 1).target)
+            gate.done += common.real_tokens(batches.get(training.epoch, training.index - 1).target.values)
         else:
             used = batches.plan(training.epoch)[training.index - 1]
-            gate.done += int(session.encoded["train"][1].lengths[used].sum()) + len(used)  # each with its <eos>
+            gate.done += int(session.encoded["train"]["target"].lengths[used].sum()) + len(used)  # each with its <eos>
 
 
 def matmul(folder: Path) -> None:
@@ -163,10 +166,11 @@ class Contender:
     rates: list[float] = field(default_factory=list)  # one a round
     cores: list[float] = field(default_factory=list)  # that it had, on average, in each round
     facts: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
 
     def start(self, folder: Path, threads: int) -> None:
         """Loads and warms up; returns when it waits."""
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", **self.environment}
         if self.row == "like":
             environment["GOMP_SPINCOUNT"] = "10000"  # regard/__init__.py sets it for regard
         self.errors = folder / f"{self.name}-{self.row}.log"
@@ -273,6 +277,39 @@ def table(model_name: str, rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def against(checkout: Path, options: argparse.Namespace) -> None:
+    """This tree beside another checkout, each with its own scripts, turn by turn: a ratio for each round."""
+    with tempfile.TemporaryDirectory(prefix="regard-bench-") as name:
+        trees = {"this": HERE.parent, "other": checkout.resolve()}
+        for model_name in options.models:
+            every = []
+            for title, tree in trees.items():
+                place, script = Path(name) / title, str(tree / "bench" / "train.py")
+                path = {"PYTHONPATH": str(tree)}
+                if not place.exists():
+                    place.mkdir()
+                    prepare = [sys.executable, script, "prepare", str(place), str(options.batches)]
+                    subprocess.run(prepare, check=True, env={**os.environ, **path})
+                command = [sys.executable, script, "contend", str(place), model_name, "shipped"]
+                every.append(Contender(title, "shipped", command, environment=path))
+            try:
+                for contender in every:
+                    contender.start(Path(name), options.threads)
+                for _ in range(options.rounds):
+                    for contender in every:
+                        contender.go(options.batches)
+            finally:
+                for contender in every:
+                    contender.stop()
+            ratios = [this / other for this, other in zip(every[0].rates, every[1].rates, strict=True)]
+            rates = ", ".join(f"{each.name} {median(each.rates):,.0f}" for each in every)
+            print(
+                f"{model_name}: {rates} target tokens/s; this is {median(ratios):.3f} of the other "
+                f"({min(ratios):.3f}-{max(ratios):.3f}), {options.rounds} rounds of {options.batches} batches",
+                flush=True,
+            )
+
+
 def positive(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
@@ -288,9 +325,12 @@ def parse_options() -> argparse.Namespace:
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
     parser.add_argument("--threads", type=positive, default=positive(threads), help="of each contender")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout of regard, instead of peers")
     options = parser.parse_args()
     if not os.environ.get("REGARD_DATA"):
         sys.exit("REGARD_DATA is not set: set it to the folder that holds multi30k/train.en.gz and its like.")
+    if options.against:
+        return options
     look = "import importlib.util as u, sys; sys.exit(not (u.find_spec('joeynmt') and u.find_spec('transformers')))"
     try:
         missing = subprocess.run([options.peers, "-c", look]).returncode
@@ -307,6 +347,9 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children and the folder go too
+    if options.against:
+        against(options.against, options)
+        return
     with tempfile.TemporaryDirectory(prefix="regard-bench-") as name:
         folder = Path(name)
         if code := subprocess.run([sys.executable, __file__, "prepare", name, str(options.batches)]).returncode:

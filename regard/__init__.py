@@ -2,7 +2,7 @@
 
 >>> import regard
 >>> m = regard.load("runs/demo")
->>> m.predict(["They are watching ."])[0].text
+>>> m.predict("They are watching .").text
 >>> print(m.look("They are watching ."))
 """
 
@@ -19,22 +19,22 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if TYPE_CHECKING:
     from regard.interface import UserError
     from regard.layers.cells import Cell
-    from regard.predict.search import Decoding, Prediction
-    from regard.recipe import read_recipe
-    from regard.run import Run, load
+    from regard.loading import load, read_recipe
+    from regard.predict.decoding import Decoding, Prediction
+    from regard.run import Run
     from regard.train.session import Session
 
 __all__ = ["Cell", "Decoding", "Prediction", "Run", "Session", "UserError", "load", "read_recipe"]
 
 _HOMES = {
     "Cell": "regard.layers.cells",
-    "Decoding": "regard.predict.search",
-    "Prediction": "regard.predict.search",
+    "Decoding": "regard.predict.decoding",
+    "Prediction": "regard.predict.decoding",
     "Run": "regard.run",
     "Session": "regard.train.session",
     "UserError": "regard.interface",
-    "load": "regard.run",
-    "read_recipe": "regard.recipe",
+    "load": "regard.loading",
+    "read_recipe": "regard.loading",
 }
 
 

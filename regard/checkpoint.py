@@ -1,4 +1,4 @@
-"""A run is a folder: config.toml, tokenizer.json, model.safetensors (best), last/ (all that resuming needs), log.jsonl.
+"""A run is a folder: config.toml, fields.json, model.safetensors (best), last/ (all that resuming needs), log.jsonl.
 
 Every file is written beside its place, flushed to the disk and renamed over it, so a reader, or a run that is killed,
 finds the old file or the new one and never half of one. Weights are safetensors with a checksum; nothing here can
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from regard.interface import UserError
 
+FORMAT = 2  # of a run folder's files; another one is refused
 MAKE_ROOM = "make room and give the same command again"
 MAY_NOT = "make it writable for you, or choose another place with -o"
 IN_THE_WAY = "move what is in its place, or choose another place with -o"
@@ -42,8 +43,8 @@ REMEDIES = {
 }
 # what a process that was killed while it wrote leaves beside a run's file: its name between a dot and a number
 UNFINISHED = re.compile(
-    r"\.(?:config\.toml|tokenizer\.json|environment\.json|(?:model|state)\.safetensors"
-    r"|(?:train|valid)(?:\.(?:source|target)\.(?:tokens|offsets)\.npy)?)\.\d+"
+    r"\.(?:config\.toml|fields\.json|environment\.json|(?:model|state)\.safetensors"
+    r"|(?:train|valid)(?:\.\w+\.(?:tokens|offsets)\.npy)?)\.\d+"
 )
 
 
@@ -53,7 +54,7 @@ class Folder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config = self.path / "config.toml"
-        self.tokenizer = self.path / "tokenizer.json"
+        self.fields = self.path / "fields.json"
         self.best = self.path / "model.safetensors"
         self.last = self.path / "last" / "state.safetensors"
         self.log = self.path / "log.jsonl"
@@ -64,7 +65,7 @@ class Folder:
 
     def begun(self) -> bool:
         """Whether this is a run, and not a folder that has a config.toml of something else."""
-        return self.config.is_file() and (self.tokenizer.is_file() or self.environment.is_file())
+        return self.config.is_file() and (self.fields.is_file() or self.environment.is_file())
 
     def must_exist(self) -> Folder:
         if not self.config.is_file():
@@ -108,6 +109,19 @@ class Folder:
                         f"Another process is training in {self.path}: wait for it, or choose another folder with -o."
                     ) from None
             yield
+
+
+def of_another_version(recipe: Mapping[str, Any]) -> bool:
+    """Whether this is the recipe of a run, which says where its relative paths start, and not in this format."""
+    return "folder" in recipe and recipe.get("format") != FORMAT
+
+
+def refuse_another_version(recipe: Mapping[str, Any], folder: Path) -> None:
+    if of_another_version(recipe):
+        raise UserError(
+            f"{folder} was trained by another version of regard (its format is {str(recipe.get('format', 1))[:40]}, "
+            f"this version's is {FORMAT}): train it again from your own recipe, with another -o."
+        )
 
 
 def reason(problem: BaseException) -> str:

@@ -23,9 +23,13 @@ from functools import cache
 from io import StringIO
 from typing import Any, NamedTuple, TypeVar
 
-from regard.interface import UserError
-
 T = TypeVar("T")
+
+
+class UserError(Exception):
+    """Something the user can fix: one sentence, shown without a traceback."""
+
+
 INTEGERS = range(-(1 << 63), 1 << 63)  # TOML's
 
 

@@ -10,22 +10,20 @@ Masks say True where one may look. Batch comes first.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+
+from regard.config import UserError as UserError
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
-Tree = Any  # tensors inside tuples, dicts and dataclasses, as deep as a model likes
-
-
-class UserError(Exception):
-    """Something the person at the keyboard can mend: one sentence, shown without a traceback."""
+Tree = Any  # tensors inside tuples, lists, dicts and dataclasses, as deep as a model likes
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
@@ -35,6 +33,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
     if isinstance(tree, tuple):
         mapped = (map_tensors(function, branch) for branch in tree)
         return type(tree)(*mapped) if type(tree) is not tuple else tuple(mapped)
+    if isinstance(tree, list):
+        return [map_tensors(function, branch) for branch in tree]
     if isinstance(tree, dict):
         return {name: map_tensors(function, branch) for name, branch in tree.items()}
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
@@ -43,31 +43,124 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
     return tree
 
 
+class Padded(NamedTuple):
+    """One side of a batch, whatever it is made of, padded at the end."""
+
+    values: Tensor  # (batch, time) ids, or (batch, time, width): rows of a picture, frames of sound
+    mask: Tensor  # (batch, time), True where there is something
+
+    @classmethod
+    def of_ids(cls, ids: Tensor) -> Padded:
+        """The one place where a mask is read off <pad>: (batch, time)."""
+        return cls(ids, ids != PAD)
+
+    @property
+    def lengths(self) -> Tensor:
+        return self.mask.sum(1)  # (batch,)
+
+    def before(self) -> Padded:
+        """All but the last column: what a decoder reads."""
+        return Padded(self.values[:, :-1], self.mask[:, :-1])
+
+    def after(self) -> Padded:
+        """All but the first column: what a decoder is to predict."""
+        return Padded(self.values[:, 1:], self.mask[:, 1:])
+
+    def row(self, row: int) -> Padded:
+        """One example, without its padding."""
+        end = int(self.lengths[row])
+        return Padded(self.values[row : row + 1, :end], self.mask[row : row + 1, :end])
+
+    def but_end(self) -> Padded:
+        """Without the last real place of each row, the <eos> of a source: True where there is a word."""
+        return Padded(self.values, self.mask & nn.functional.pad(self.mask[:, 1:], (0, 1)))
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Examples side by side, padded at the end."""
+    """Examples side by side."""
 
-    source: Tensor  # (batch, source): each row ends in <eos>, then <pad>; (batch, 0) where only a text is read
-    target: Tensor | None = None  # (batch, target): <bos> … <eos>, then <pad>; of a long text, a window
+    source: Padded | None = None  # of text: each row ends in <eos>; None where only a target is read
+    target: Padded | None = None  # a text: <bos> … <eos>, or a window of a long one; a label, (batch, 1); tags
+    beside: Mapping[str, Tensor] = field(default_factory=dict)  # (batch, source, …): spelling, by name
     state: Tree = None  # what was carried here from the window before; None: the text begins here
-    spelling: Tensor | None = None  # (batch, source, bytes): 1 + the bytes of each word, 0 beyond its end
-
-    @property
-    def source_mask(self) -> Tensor:
-        return self.source != PAD  # (batch, source)
-
-    @property
-    def size(self) -> int:
-        return self.source.shape[0]
 
     @classmethod
     def of_text(cls, tokens: Tensor, state: Tree = None) -> Batch:
         """Texts alone, (batch, time): what a language model reads."""
-        return cls(tokens.new_empty(tokens.shape[0], 0), tokens, state)
+        return cls(target=Padded.of_ids(tokens), state=state)
+
+    @property
+    def first(self) -> Padded:
+        """The source, or where there is none the target."""
+        side = self.target if self.source is None else self.source
+        assert side is not None
+        return side
+
+    @property
+    def size(self) -> int:
+        return self.first.mask.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.first.mask.device
+
+    def rows(self) -> Iterator[Batch]:
+        """Each example alone, without its padding."""
+        for row in range(self.size):
+            source, target = (None if side is None else side.row(row) for side in (self.source, self.target))
+            end = self.first.lengths[row]
+            beside = {name: each[row : row + 1, :end] for name, each in self.beside.items()}
+            yield dataclasses.replace(self, source=source, target=target, beside=beside, state=None)
 
     def to(self, device: torch.device | str) -> Batch:
         moved: Batch = map_tensors(lambda tensor: tensor.to(device), self)
         return moved
+
+
+# --- what a side is made of: a model is built from these ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ids:
+    """A sequence of ids, as many as there are tokens."""
+
+    size: int  # different ones
+
+
+@dataclass(frozen=True)
+class Label:
+    """One of so many names, for the whole example."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class TagIds:
+    """One of so many names, for each place of the source."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels from 0 to 1: `height` rows, (height, width · channels)."""
+
+    height: int
+    width: int
+    channels: int
+
+
+Shape = Ids | Label | TagIds | Picture
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the sides of an example are made of."""
+
+    source: Shape | None  # None where only a target is read
+    target: Shape
+    joint: bool = False  # both sides share one vocabulary
 
 
 def rows_of(examples: Tensor, width: int) -> Tensor:
@@ -143,8 +236,25 @@ class Fits(Protocol):
 
 
 @runtime_checkable
+class CountsNGrams(Protocol):
+    """Can hand out its n-grams, order by order, for other programs."""
+
+    vocab: int
+    order: int
+
+    def tables(self) -> list[Any]: ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A module whose own parameters learn at so many times the learning rate."""
+
+    pace: float
+
+
+@runtime_checkable
 class Scores(Protocol):
-    """Knows how likely a text is: ln p of target[:, 1:], (batch, target - 1), 0 at <pad>; and the state after it."""
+    """Knows how likely a target is: ln p of target[:, 1:], (batch, target - 1), 0 at padding; and the state after."""
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]: ...
 
@@ -167,8 +277,15 @@ class Classifies(Protocol):
 
 
 @runtime_checkable
+class Weighs(Protocol):
+    """Can weigh its labels' losses (class weights), by how often each occurs."""
+
+    def weigh(self, counts: NDArray[Any]) -> None: ...
+
+
+@runtime_checkable
 class Tags(Protocol):
-    """Names each word: ids of tags, (batch, source), <pad> where there is no word."""
+    """Names each word: numbers of tags, (batch, source); what stands where there is no word means nothing."""
 
     def tag(self, batch: Batch) -> Tensor: ...
 
@@ -182,9 +299,55 @@ class Bounded(Protocol):
 
 @runtime_checkable
 class Windowed(Protocol):
-    """Reads a long text in windows of so many tokens, and sees nothing before them; None: reads any number."""
+    """Reads a long text in windows of so many tokens, and sees nothing before them."""
 
-    context: int | None
+    context: int
+
+
+# --- what can be seen in a model ---------------------------------------------------------------------------------
+
+SideName = Literal["source", "target"]
+
+
+class SeenAttention(NamedTuple):
+    """An attention of a model: which side looks at which."""
+
+    part: nn.Module  # what `watch` records
+    kind: Literal["self", "cross", "pooling"]
+    layer: int  # from 1, among those of its kind and side
+    queries: SideName | None  # None: one learnt query, not a side
+    keys: SideName
+    extra: int = 0  # keys that stand before the side's own, such as a class token
+
+
+class SeenRecurrence(NamedTuple):
+    """A recurrent layer of a model: what it reads, in which direction."""
+
+    part: nn.Module  # what `trace` records
+    layer: int  # from 1, among those of its side and direction
+    side: SideName
+    backwards: bool  # it reads the side's last token first
+    two_ways: bool = False  # another layer reads the same the other way round
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a model tells of itself."""
+
+    attentions: tuple[SeenAttention, ...] = ()
+    recurrences: tuple[SeenRecurrence, ...] = ()
+    reader: nn.Module | None = None  # turns what is read (the source, where there is one) into vectors
+    vectors: nn.Module | None = None  # the table among them: an Embedding
+
+    def of_kind(self, kind: str) -> list[SeenAttention]:
+        return [seen for seen in self.attentions if seen.kind == kind]
+
+
+@runtime_checkable
+class Inspects(Protocol):
+    """Says what can be seen in it; `look` and `compare` ask for nothing else."""
+
+    def inspect(self) -> Inside: ...
 
 
 class Sample(NamedTuple):

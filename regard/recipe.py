@@ -14,15 +14,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 from regard import usercode
-from regard.checkpoint import Folder
+from regard.checkpoint import FORMAT, Folder, refuse_another_version
 from regard.config import (
-    ABOVE_0,
-    between,
     is_place,
-    keep_within,
     key_of,
     override,
     parse,
@@ -31,68 +28,16 @@ from regard.config import (
     unknown,
     write_table,
 )
-from regard.data.sources import SOURCES, Source, find
+from regard.data.sources import Source, find
 from regard.data.text import content_hash
-from regard.data.tokens import Kind
 from regard.interface import UserError
-from regard.models import MODELS, design_of
+from regard.models import design_of, models_for
 from regard.models.design import Design
-from regard.train.training import TrainConfig
+from regard.score.metrics import LOSS, Metric
+from regard.tasks import Task
+from regard.train.training import SOME_TASKS, TrainConfig
 
-SECTIONS = ("task", "seed", "folder", "data", "tokens", "model", "train")
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """How text becomes tokens."""
-
-    kind: Kind = "bpe"  # words, characters or bpe (sub-words, byte by byte where it must)
-    size: int = 8000  # most types in the vocabulary; 0: all
-    joint: bool = True  # one vocabulary for both languages
-    at_least: int = 1  # times a type must occur to be in it
-    longest: int = 256  # tokens in a line, at most: a pair with a longer side is left out
-
-    def __post_init__(self) -> None:
-        _check_tokens(self)
-
-
-@dataclass(frozen=True)
-class PlainTokens:
-    """How the text of a language model, or of one that gives names, becomes tokens."""
-
-    kind: Kind = "bpe"  # words, characters, bpe (sub-words, byte by byte where it must), or given: between spaces
-    size: int = 8000  # most types in the vocabulary; 0: all
-    at_least: int = 1  # times a type must occur to be in it
-    longest: int = 256  # tokens in a text, at most, unless it is a whole file: a longer one is left out
-
-    def __post_init__(self) -> None:
-        _check_tokens(self)
-
-
-def _check_tokens(tokens: Tokens | PlainTokens) -> None:
-    keep_within(tokens, between(0, 10_000_000), "size")
-    keep_within(tokens, ABOVE_0, "at_least", "longest")
-
-
-Task = Literal["translation", "language", "classification", "tagging"]
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a task's recipes may say."""
-
-    tokens: type[Tokens | PlainTokens]
-    data: tuple[str, ...]  # its names
-    metrics: tuple[str, ...]  # that may decide which checkpoint is the best
-    kinds: tuple[Kind, ...] = get_args(Kind)  # of tokens
-
-
-TASKS: dict[str, Terms] = {
-    "translation": Terms(Tokens, ("world", "parallel", "table"), ("loss", "bleu")),
-    "language": Terms(PlainTokens, ("world", "text", "arpa"), ("loss",)),
-    "classification": Terms(PlainTokens, ("world", "table"), ("loss", "accuracy", "f1")),
-    "tagging": Terms(PlainTokens, ("world", "conll"), ("loss", "accuracy", "f1"), kinds=("given",)),
-}
+SECTIONS = ("task", "seed", "format", "folder", "data", "tokens", "model", "train")
 
 
 @dataclass(frozen=True)
@@ -101,11 +46,16 @@ class Recipe:
     seed: int
     data_name: str
     data: Source
-    tokens: Tokens | PlainTokens
+    tokens: Any  # the settings that the task's tokens have
     model_name: str  # or the whole path of a file of one's own
     model: Any  # the Config of that model
     train: TrainConfig
     folder: Path = Path()  # relative paths in it start here
+
+    @property
+    def metric(self) -> Metric:
+        """What makes a checkpoint the best one."""
+        return next(metric for metric in (LOSS, *self.task.metrics) if metric.key == self.train.metric)
 
     @property
     def model_title(self) -> str:
@@ -118,8 +68,9 @@ class Recipe:
         `placed`: from anywhere, since it then says where its relative paths start. `reasons`: why a dotted key has
         its value.
         """
-        head = f"task = {to_toml(self.task)}\nseed = {self.seed}\n"
+        head = f"task = {to_toml(self.task.name)}\nseed = {self.seed}\n"
         if placed:
+            head += f"format = {FORMAT}  # of the run folder's files\n"
             head += f"folder = {to_toml(str(self.folder))}  # relative paths start here\n"
         sections: tuple[tuple[str, Any, dict[str, Any]], ...] = (
             ("data", self.data, {"name": self.data_name}),
@@ -128,7 +79,12 @@ class Recipe:
             ("train", self.train, {}),
         )
         whys = _by_section(reasons or {})
-        return "\n".join([head, *(write_table(n, c, first=f, reasons=whys.get(n)) for n, c, f in sections)])
+        written = (
+            write_table(name, config, first=first, reasons=whys.get(name))
+            for name, config, first in sections
+            if first or dataclasses.fields(config)
+        )
+        return "\n".join([head, *written])
 
     def differences(self, other: Recipe) -> list[str]:
         """The dotted keys that differ."""
@@ -162,7 +118,9 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
+def read_recipe(
+    path: str | Path, settings: Iterable[str] = (), *, tasks: Mapping[str, Task]
+) -> tuple[Recipe, list[str]]:
     """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
     path = Path(path)
     try:
@@ -190,62 +148,65 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
     typed = {setting.split("=")[0].strip() for setting in settings}
     run = Folder(path.parent)
     of_run = run if path == run.config else None
-    return parse_recipe(table, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
+    return parse_recipe(table, tasks=tasks, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
 
 
 def parse_recipe(
-    table: Mapping[str, Any], *, folder: Path = Path(), typed: Container[str] = (), run: Folder | None = None
+    table: Mapping[str, Any],
+    *,
+    tasks: Mapping[str, Task],
+    folder: Path = Path(),
+    typed: Container[str] = (),
+    run: Folder | None = None,
 ) -> Recipe:
     """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder. `run`: the
     folder whose recipe this is, by the name of its file."""
     for key in table:
         if key not in SECTIONS:
             raise unknown(key, SECTIONS, "The key")
-    for section in SECTIONS[3:]:
+    for section in SECTIONS[4:]:
         if not isinstance(table.get(section, {}), dict):
             raise UserError(f"{section} = {shown(table[section])} must be a section: write [{section}].")
-    task = table.get("task")
-    if not isinstance(task, str) or task not in TASKS:
-        raise unknown(task, TASKS, "The task")
-    terms = TASKS[task]
+    name = table.get("task")
+    if not isinstance(name, str) or name not in tasks:
+        raise unknown(name, tasks, "The task")
+    task = tasks[name]
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
+    refuse_another_version(table, folder)
     place = table.get("folder", str(folder))
     if not isinstance(place, str):
         raise UserError(f"folder = {shown(place)} must be a text in quotes.")
-    data_name, data = _tagged(table, "data", terms.data)
-    model_name, values = _tagged(table, "model", [name for name in MODELS if task in MODELS[name].tasks], or_file=True)
+    data_name, data = _tagged(table, "data", list(task.sources))
+    model_name, values = _tagged(table, "model", models_for(task.name), or_file=True)
     found = partial(_found, folder=folder / place, of_a_run="folder" in table, typed=typed)
     if is_place(model_name):
         model_name = found("model.name", model_name, "the model")
         if run and "model.name" not in typed:
             refuse_other_model(model_name, run)
     design = design_of(model_name)
-    if task not in design.tasks:
+    if task.name not in design.tasks:
         raise UserError(
-            f"The model in {model_name} is for {', '.join(map(str, design.tasks)) or 'nothing'}, not for {task}: "
-            f"choose another, or add {task!r} to the tasks of its DESIGN."
+            f"The model in {model_name} is for {', '.join(map(str, design.tasks)) or 'nothing'}, not for {task.name}: "
+            f"choose another, or add {task.name!r} to the tasks of its DESIGN."
         )
     model = _settings(design, model_name, values)
     places = {key: usercode.split(value) for key, value in vars(model).items() if is_place(value)}
     cells = {key: f"{found(f'model.{key}', file, name)}:{name}" for key, (file, name) in places.items()}
     train = parse(TrainConfig, table.get("train", {}), where="train")
-    if train.metric not in terms.metrics:
-        raise unknown(train.metric, terms.metrics, f"For {task}, train.metric =")
-    if task != "classification" and data.get("second"):
-        raise UserError(f"data.second is for classification: leave it out for {task}.")
-    if train.balance and task != "classification":
-        raise UserError(f"train.balance is for classification: leave it out for {task}.")
-    tokens = parse(terms.tokens, table.get("tokens", {}), where="tokens")
-    if tokens.kind not in terms.kinds:
-        raise unknown(tokens.kind, terms.kinds, f"For {task}, tokens.kind =")
+    metrics = [LOSS.key, *(metric.key for metric in task.metrics)]
+    if train.metric not in metrics:
+        raise unknown(train.metric, metrics, f"For {task.name}, train.metric =")
+    for key in SOME_TASKS:
+        if vars(train)[key] and key not in task.train_settings:
+            raise UserError(f"train.{key} does not apply to {task.name}: leave it out.")
     return Recipe(
-        task=cast(Task, task),
+        task=task,
         seed=seed,
         data_name=data_name,
-        data=parse(SOURCES[data_name], data, where="data"),
-        tokens=tokens,
+        data=parse(cast(Any, task.sources[data_name]), data, where="data"),
+        tokens=parse(task.tokens, table.get("tokens", {}), where="tokens"),
         model_name=model_name,
         model=dataclasses.replace(model, **cells) if cells else model,
         train=train,

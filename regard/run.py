@@ -1,95 +1,103 @@
-"""A trained run, ready to use: `m = regard.load("runs/demo"); m.predict(["They are watching ."])`."""
+"""A trained run, ready to use: `m = regard.load("runs/demo"); m.predict("They are watching .")`."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, overload
 
 import torch
 from torch import nn
 
 from regard import machine
 from regard.checkpoint import Folder, read_tensors
-from regard.data.sources import PlainText, Unit
-from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, UNK, Fits, UserError
-from regard.look.attention import Look, look
+from regard.data.fields import Fields
+from regard.data.tokens import Tokenizer
+from regard.interface import BOS, UNK, Batch, Fits, UserError
 from regard.models import design_of
-from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
-from regard.predict.search import Decoding, Prediction, predict
-from regard.recipe import Recipe, read_recipe, refuse_other_code
-from regard.score.likelihood import check_alike
+from regard.predict.decoding import Decoding, Prediction
+from regard.recipe import Recipe, refuse_other_code
+from regard.tasks import Task
 from regard.train.weights import load_weights
 
 
 @dataclass(frozen=True)
 class Run:
-    """A model with its tokenizers."""
+    """A model with its fields."""
 
     recipe: Recipe
-    tokenizers: Tokenizers
+    fields: Fields
     model: nn.Module
     device: torch.device
     name: str = ""  # of its folder
 
     @property
-    def unit(self) -> Unit:
-        """What it takes for a text of its own."""
-        return self.recipe.data.unit if isinstance(self.recipe.data, PlainText) else "line"
+    def task(self) -> Task:
+        return self.recipe.task
+
+    @property
+    def model_title(self) -> str:
+        return self.recipe.model_title
+
+    def tokenizer(self, side: str = "") -> Tokenizer:
+        """Of a side that is text; of what is read where none is named."""
+        return self.fields.tokenizer(side)
+
+    def batch(self, *, multiple: int = 2, **raws: Sequence[Any]) -> Batch:
+        """Raw sides, by name, as one Batch where the model is: run.batch(source=["They are watching ."])."""
+        return self.fields.batch(self.fields.encode(raws), multiple=multiple).to(self.device)
 
     @property
     def whole_file(self) -> bool:
         """Whether it was trained on one long text, whose line ends are tokens."""
-        return self.unit == "file"
+        return self.recipe.data.unit == "file"
 
     @property
     def opening(self) -> list[int]:
         """What stands before a text: <bos>, or in one long text the end of the line before, where that is known."""
-        line_end = self.tokenizers.target.encode_all(["\n"], continued=True)[0]
+        line_end = self.tokenizer("target").encode_all(["\n"], continued=True)[0]
         return line_end if self.whole_file and line_end and UNK not in line_end else [BOS]
 
-    def valid_texts(self) -> Iterator[str]:
-        """The validation text that its recipe names."""
-        if not isinstance(self.recipe.data, PlainText):
-            raise UserError(f"{self.name} was trained on pairs, not on plain text.")
-        return self.recipe.data.texts("valid", self.recipe.folder)
+    @overload
+    def predict(self, raws: str, how: Decoding | None = None) -> Prediction: ...
 
-    def predict(self, lines: Sequence[str], how: Decoding | None = None) -> list[Prediction]:
-        """One Prediction per line."""
-        return predict(self, lines, how)
+    @overload
+    def predict(self, raws: Iterable[Any], how: Decoding | None = None) -> list[Prediction]: ...
 
-    def look(self, source: str, target: str | None = None) -> Look:
-        """What the model looks at while it writes its translation of `source`, or `target` if given."""
-        return look(self, source, target)
+    def predict(self, raws: Any, how: Decoding | None = None) -> Any:
+        """One Prediction for a text, a list of them for several."""
+        if isinstance(raws, str):
+            return self.task.answer(self, [raws], how)[0]
+        return self.task.answer(self, list(raws), how)
 
-
-def build_model(recipe: Recipe, tokenizers: Tokenizers) -> nn.Module:
-    """A new model, its weights a function of the recipe's seed."""
-    torch.manual_seed(recipe.seed)
-    per_word = recipe.task == "tagging"
-    vocabulary = Vocabulary(tokenizers.source.size, tokenizers.target.size, tokenizers.joint, per_word)
-    return design_of(recipe.model_name).build(recipe.model, vocabulary)
+    def look(self, source: Any, target: str | None = None) -> Any:
+        """What the model looks at while it makes its answer to `source`, or `target` if given."""
+        return self.task.look(self, source, target)
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Run:
-    """The best model of a run folder."""
-    folder = Folder(path).must_exist()
-    recipe, _ = read_recipe(folder.config)
+def build_model(recipe: Recipe, fields: Fields) -> nn.Module:
+    """A new model, its weights a function of the recipe's seed; the caller's random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return design_of(recipe.model_name).build(recipe.model, fields.shapes)
+
+
+def open_run(folder: Folder, recipe: Recipe, *, device: str = "cpu") -> Run:
+    """The best model of a run folder, whose recipe this is."""
     refuse_other_code(recipe.code(), folder)
-    tokenizers = Tokenizers.read(folder.tokenizer)
+    fields = Fields.read(folder.fields, recipe.task.fields)
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")
-    model = build_model(recipe, tokenizers)
+    model = build_model(recipe, fields)
     saved = read_tensors(folder.best)[0]
     if isinstance(model, Fits):
         model.restore(saved)
     else:
         load_weights(model, saved, origin=folder.best)
     place = machine.device(device)
-    return Run(recipe, tokenizers, model.to(place).eval(), place, str(path))
+    return Run(recipe, fields, model.to(place).eval(), place, str(folder.path))
 
 
 def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
@@ -100,3 +108,18 @@ def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
         return first
     model = Mixture([run.model for run in runs], weights).to(first.device).eval()
     return dataclasses.replace(first, model=model, name=" + ".join(run.name for run in runs))
+
+
+def check_alike(runs: Sequence[Run]) -> None:
+    """A mixture's runs must mean the same by a token, and by a text."""
+    first = runs[0]
+    for other in runs[1:]:
+        if other.task is not first.task:
+            raise UserError(f"{first.name} is for {first.task.name}, {other.name} for {other.task.name}.")
+        if other.fields.to_json() != first.fields.to_json():
+            raise UserError(
+                f"{first.name} and {other.name} have different vocabularies: train one with train.from, or from the "
+                "same text and [tokens], so that their probabilities are of the same things."
+            )
+        if other.whole_file != first.whole_file:
+            raise UserError(f"Of {first.name} and {other.name} one was trained on a whole file, one on texts.")

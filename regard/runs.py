@@ -13,11 +13,9 @@ from typing import Any
 import safetensors
 
 from regard import usercode
-from regard.checkpoint import Folder
+from regard.checkpoint import Folder, of_another_version
 from regard.interface import UserError
-
-# what validations find: its name, and what it is multiplied by to be told
-METRICS = {"bleu": ("BLEU", 1), "accuracy": ("accuracy", 100), "f1": ("F1", 100)}
+from regard.score.metrics import LOSS, METRICS
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Listed:
     name: str
     task: str
     model: str
-    state: str  # training, finished, stopped, not begun, damaged
+    state: str  # training, finished, stopped, not begun, damaged, of another version
     step: int
     score: str  # the best validation
     megabytes: float
@@ -50,8 +48,11 @@ def listed(folder: Folder) -> Listed:
     try:
         recipe = tomllib.loads(folder.config.read_text(encoding="utf-8"))
         task, model = str(recipe["task"]), usercode.title(str(recipe["model"]["name"]))
-        step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
         entries = list(log_entries(folder))
+        if of_another_version(recipe):
+            step = int(entries[-1].get("step", 0)) if entries else 0
+            return Listed(name, task, model, "of another version", step, "", megabytes)
+        step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
     except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):
         return Listed(name, "?", "?", "damaged", 0, "", megabytes)
     finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
@@ -85,12 +86,13 @@ def best(entries: list[dict[str, Any]]) -> str:
     if not metrics:
         return ""
     shown = [f"loss {metrics[-1]['loss']:.3f}"] if "loss" in metrics[-1] else []
-    return ", ".join(shown + told(metrics[-1]))
+    return ", ".join(shown + told(metrics[-1])[:1])
 
 
 def told(metrics: Mapping[str, float]) -> list[str]:
     """What a validation found beside its loss."""
-    return [f"{name} {times * metrics[key]:.2f}" for key, (name, times) in METRICS.items() if key in metrics]
+    shown = {key: metric for key, metric in METRICS.items() if key in metrics and metric is not LOSS}
+    return [f"{metric.name} {metrics[key]:.2f}" for key, metric in shown.items()]
 
 
 def in_use(folder: Folder) -> bool:

@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from command import Call, Result
 
-from regard.cli import main
+from regard import cli
+
+# two processes share two cores: torch, here and in whatever these start, has one thread
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# what is saved is flushed, which a disk takes longer over than all the rest; in memory it costs nothing
+IN_MEMORY = Path("/dev/shm")
+if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > 4e9:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
+
+# the files that take longest, of which neither process should have one left in the end when the other has none
+LONGEST = ["faults", "hard_input", "compare", "contract", "language", "cli", "language_cli", "page", "world", "naming"]
 
 # whoever starts the tests in the background of a shell has them ignore it, and all that they start
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One file does not wait for two processes to have torch."""
+    files = {argument.partition("::")[0] for argument in config.args}
+    return 0 if len(files) == 1 and Path(*files).is_file() else 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once() -> Iterator[None]:
+    """What a process does once, for the one command it is started for, would take half of the time here."""
+    import torch  # not for the process that only gives the tests out
+
+    from regard import machine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "app", typer.main.get_command(cli.app))
+        patch.setattr(machine, "package_version", functools.cache(machine.package_version))
+        for absent in (torch.cuda, torch.xpu, torch.mtia):
+            if not absent.is_available():  # a seed waits for it, together with a description of who gave it
+                patch.setattr(absent, "manual_seed_all", lambda seed: None)
+        yield
 
 
 @pytest.fixture
@@ -23,7 +67,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            main()
+            cli.main()
         said = capfd.readouterr()
         return Result(int(ended.value.code or 0), said.out, said.err)
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from made import text
 
-from regard.data.batches import Encoded, pad
+from regard.data.batches import Encoded
 from regard.exchange import arpa
 from regard.interface import BOS, EOS, PAD, UNK, Batch, UserError
 from regard.models.ngram import NGram
@@ -66,7 +67,7 @@ def fitted(lines: Sequence[Sequence[str]], *, order: int, discounts: str = "thre
 
 def score(model: NGram, line: Sequence[str], words: Sequence[str] = WORDS) -> float:
     """log₁₀ of a line's probability."""
-    log_probs, _ = model.log_probs(Batch.of_text(pad([ids_of(line, words)], begin=True)))
+    log_probs, _ = model.log_probs(text([[BOS, *ids_of(line, words), EOS, PAD]]))
     return log_probs.double().sum().item() / math.log(10)
 
 

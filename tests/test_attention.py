@@ -380,6 +380,29 @@ def test_a_turn_acts_on_each_head_of_queries_and_keys_and_is_seen_in_the_weights
     assert torch.allclose(seen["attention"][1], expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("learnt", [False, True])  # a bias that learns is another kernel's work
+@pytest.mark.parametrize("grad", [False, True])  # both the fused and the plain path
+def test_numbers_as_a_mask_are_added_to_the_scores_of_each_head(learnt: bool, grad: bool) -> None:
+    model, states = MultiHead(heads=HEADS, query_dim=6).double(), random(BATCH, SOURCE, 6).requires_grad_()
+    may = ragged_mask()[:, None, None].repeat(1, 1, SOURCE, 1)  # (batch, 1, target, source)
+    may[0, :, 1] = False
+    bias = random(1, HEADS, SOURCE, SOURCE).requires_grad_(learnt)
+    numbers = torch.where(may, bias, -torch.inf)
+    with watch(model, grad=grad) as seen:
+        out = model(states, model.memory(states, states, numbers))
+    assert torch.equal(out[0, 1], model.out.bias)  # who may look at nothing brings nothing back
+    (weights,) = seen["attention"]
+    query, key = (model._split(part(states)) for part in (model.query, model.key))
+    expected = masked_softmax(query @ key.mT / math.sqrt(2) + bias, may)
+    assert torch.allclose(weights, expected) and (weights[~may.expand_as(weights)] == 0).all()
+    context = (expected @ model._split(model.value(states))).transpose(1, 2).flatten(2)
+    by_hand = model.out(context)
+    assert torch.allclose(out, by_hand)
+    wanted = [states, *([bias] if learnt else []), *model.parameters()]
+    found, slopes = (torch.autograd.grad(made.sin().sum(), wanted, retain_graph=True) for made in (out, by_hand))
+    torch.testing.assert_close(found, slopes)
+
+
 def test_a_memory_follows_the_examples_that_are_kept() -> None:
     attention, query = MultiHead(heads=HEADS, query_dim=6).double(), random(BATCH, TARGET, 6)
     states = random(BATCH, SOURCE, 6)

@@ -14,8 +14,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made import source_of, target_of
 
-from regard.data.batches import MULTIPLE, Encoded, Pairs, pad, plan, stats, validation_plan
+from regard.data.batches import Encoded, Examples, plan, stats, validation_plan
+from regard.data.fields import MULTIPLE, Fields, Text
 from regard.data.text import read_pairs
 from regard.data.tokens import Tokenizer
 from regard.interface import BOS, EOS, PAD, UserError
@@ -23,6 +25,10 @@ from regard.interface import BOS, EOS, PAD, UserError
 SEQUENCES = [[5, 7, 11], [], [13], list(range(4, 41)), [], [17, 19]]
 
 lengths = st.lists(st.tuples(st.integers(0, 61), st.integers(0, 61)), max_size=300)
+
+
+TOKENIZER = Tokenizer.train("characters", ["ab"], size=None)
+FIELDS = Fields({"source": Text(TOKENIZER, begins=False), "target": Text(TOKENIZER, begins=True)})
 
 
 def poisson(examples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -119,31 +125,32 @@ def test_half_or_damaged_files_are_sentences(tmp_path):
         Encoded.open(tmp_path, "source")
 
 
-# Pairs
+# Examples
 
 
 def test_a_batch_is_its_examples_and_padding(tmp_path):
     targets = [[31, 37], [41], [], [43, 47, 53], [59], [61] * 7]
-    pairs = Pairs(Encoded.write(tmp_path, "s", SEQUENCES), Encoded.write(tmp_path, "t", targets))
-    assert len(pairs) == len(SEQUENCES)
+    sides = {"source": Encoded.write(tmp_path, "s", SEQUENCES), "target": Encoded.write(tmp_path, "t", targets)}
+    examples = Examples(FIELDS, sides)
+    assert len(examples) == len(SEQUENCES)
     chosen = [5, 0, 1]
-    batch = pairs.collate(np.array(chosen))
-    assert batch.target is not None
-    assert batch.source.dtype == batch.target.dtype == torch.int64
-    assert batch.source.shape == (3, 4)  # 3 tokens and <eos>
-    assert batch.target.shape == (3, 9)  # <bos>, then 7 tokens and <eos>
+    batch = examples.collate(np.array(chosen))
+    assert batch.source is not None
+    assert source_of(batch).dtype == target_of(batch).dtype == torch.int64
+    assert source_of(batch).shape == (3, 4)  # 3 tokens and <eos>
+    assert target_of(batch).shape == (3, 9)  # <bos>, then 7 tokens and <eos>
     for row, i in enumerate(chosen):
-        source, target = batch.source[row].tolist(), batch.target[row].tolist()
+        source, target = source_of(batch)[row].tolist(), target_of(batch)[row].tolist()
         assert source == [*SEQUENCES[i], EOS] + [PAD] * (3 - len(SEQUENCES[i]))
         assert target == [BOS, *targets[i], EOS] + [PAD] * (7 - len(targets[i]))
-    assert batch.source_mask.sum(1).tolist() == [3, 4, 1]
+    assert batch.source.lengths.tolist() == [3, 4, 1]
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(4, 97), max_size=31), min_size=1, max_size=7), st.integers(1, 11))
 def test_padding_is_the_least_that_is_round(sequences, multiple):
     for begin in (False, True):
-        rows = pad(sequences, multiple=multiple, begin=begin)
+        rows = Text(TOKENIZER, begins=begin).pad(sequences, multiple=multiple).values
         time = rows.shape[1] - begin
         assert time % multiple == 0
         assert 0 <= time - 1 - max(map(len, sequences)) < multiple
@@ -152,8 +159,8 @@ def test_padding_is_the_least_that_is_round(sequences, multiple):
 
 def test_unequal_sides_are_a_sentence(tmp_path):
     source = Encoded.write(tmp_path, "s", SEQUENCES)
-    with pytest.raises(UserError, match="6 sequences but the target 5"):
-        Pairs(source, Encoded.write(tmp_path, "t", SEQUENCES[1:]))
+    with pytest.raises(UserError, match="different numbers of examples .*'source': 6, 'target': 5"):
+        Examples(FIELDS, {"source": source, "target": Encoded.write(tmp_path, "t", SEQUENCES[1:])})
 
 
 # plan
@@ -177,14 +184,15 @@ def test_the_budget_is_that_of_the_tensors(tmp_path):
     source_lengths, target_lengths = poisson(997)
     source = Encoded.write(tmp_path, "s", ([5] * n for n in source_lengths))
     target = Encoded.write(tmp_path, "t", ([7] * n for n in target_lengths))
-    pairs = Pairs(source, target)
+    examples = Examples(FIELDS, {"source": source, "target": target})
     batches = plan(source.lengths, target.lengths, tokens=503, seed=1, epoch=1)
-    made = [pairs.collate(batch) for batch in batches]
-    shapes = {(*batch.source.shape, batch.target.shape[1] - 1) for batch in made}
-    assert all(rows * max(sides) <= 503 for rows, *sides in shapes)
-    # and the figures reported are those of the tensors too; <bos> is read, never predicted
-    real = sum(int((batch.source != PAD).sum() + (batch.target[:, 1:] != PAD).sum()) for batch in made)
-    size = sum(batch.source.numel() + batch.target[:, 1:].numel() for batch in made)
+    made = [examples.collate(batch) for batch in batches]
+    sides = [(source_of(batch), target_of(batch)[:, 1:]) for batch in made]  # <bos> is read, never predicted
+    shapes = {(*read.shape, written.shape[1]) for read, written in sides}
+    assert all(rows * max(both) <= 503 for rows, *both in shapes)
+    # and the figures reported are those of the tensors too
+    real = sum(int((read != PAD).sum() + (written != PAD).sum()) for read, written in sides)
+    size = sum(read.numel() + written.numel() for read, written in sides)
     figures = stats(batches, source.lengths, target.lengths)
     assert figures == (len(batches), len(shapes), pytest.approx(real / size))
 

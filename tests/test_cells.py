@@ -15,10 +15,10 @@ GRUS = ("gru", "gru-after")
 MUTS = ("mut1", "mut2", "mut3")
 
 
-def make(name: str) -> Cell:
+def make(name: str, input_dim: int = INPUT) -> Cell:
     """A float64 cell none of whose parameters is zero, so that a forgotten bias shows."""
     torch.manual_seed(13)
-    made = CELLS[name](input_dim=INPUT, hidden=HIDDEN).double()
+    made = CELLS[name](input_dim=input_dim, hidden=HIDDEN).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -91,15 +91,20 @@ def test_gru_is_its_equation(name: str) -> None:
         torch.testing.assert_close(state, (h,))
 
 
+@pytest.mark.parametrize("wide", [INPUT, HIDDEN])
 @pytest.mark.parametrize("name", MUTS)
-def test_mut_is_its_equation(name: str) -> None:
-    made = make(name)
+def test_mut_is_its_equation(name: str, wide: int) -> None:
+    """Where X is as wide as H, mut1 and mut2 have X itself in place of one projection."""
+    made = make(name, wide)
     assert isinstance(made, MUT)
-    (wxr, wxz, wxh), (br, bz, bh) = gates_of(made.weight_ih), torch.split(made.bias_ih.detach(), HIDDEN)
+    *wx, (br, bz, bh) = *gates_of(made.weight_ih), torch.split(made.bias_ih.detach(), HIDDEN)
+    if wide == HIDDEN and name != "mut3":
+        wx.insert({"mut1": 2, "mut2": 0}[name], torch.eye(HIDDEN, dtype=torch.float64))
+    wxr, wxz, wxh = wx
     whr, *rest = gates_of(made.weight_gates)
     (whh,) = gates_of(made.weight_candidate)
     sigma, tanh = torch.sigmoid, torch.tanh
-    xs, h = random(TIME, ROWS, INPUT), random(ROWS, HIDDEN)
+    xs, h = random(TIME, ROWS, wide), random(ROWS, HIDDEN)
     state: tuple[Tensor, ...] = (h,)
     for x in xs:
         state = made.step(made.inputs(x), state)
@@ -112,6 +117,18 @@ def test_mut_is_its_equation(name: str) -> None:
             z, r = sigma(x @ wxz + heard @ rest[0] + bz), sigma(x @ wxr + h @ whr + br)
             h = tanh((r * h) @ whh + x @ wxh + bh) * z + h * (1 - z)
         torch.testing.assert_close(state, (h,))
+
+
+def test_mut2_is_not_the_gru() -> None:
+    """Without any weights a GRU's reset gate knows nothing of X; mut2's reads X itself."""
+    x, heard = random(ROWS, HIDDEN), {}
+    for name in ("gru", "mut2"):
+        made = make(name, HIDDEN)
+        for parameter in made.parameters():
+            torch.nn.init.zeros_(parameter)
+        heard[name] = made.gates(made.inputs(x), made.start(ROWS))["heard"]
+    torch.testing.assert_close(heard["gru"], torch.full_like(x, 0.5))
+    torch.testing.assert_close(heard["mut2"], x.sigmoid())
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -6,23 +6,24 @@ from xml.etree import ElementTree
 
 import pytest
 
-from regard.show.line_chart import HIGH, Curve, Line, curve_chart, line_chart
+from regard.show.line_chart import HIGH, Curve, LineChart, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = [
-    Line("up & <away>", [10.0, 20.0, 30.0], [9.0, 19.0, 29.0], [11.0, 21.0, 37.0]),
-    Line("down", [30.0, 20.0, 29.5], [30.0, 20.0, 29.5], [30.0, 20.0, 29.5], colour=1, dash=1),
+    Curve("up & <away>", [10.0, 20.0, 30.0], least=[9.0, 19.0, 29.0], most=[11.0, 21.0, 37.0]),
+    Curve("down", [30.0, 20.0, 29.5], 1, 1, least=[30.0, 20.0, 29.5], most=[30.0, 20.0, 29.5]),
 ]
 
 
-def drawn(lines: list[Line]) -> ElementTree.Element:
-    names = ["≤ 10", "to 20", "over 20"][: len(lines[0].means)]
-    return ElementTree.fromstring(line_chart(lines, categories=names, title="a<b", across="words", up="BLEU"))
+def drawn(lines: list[Curve]) -> ElementTree.Element:
+    names = ["≤ 10", "to 20", "over 20"][: len(lines[0].values)]
+    chart = LineChart(curves=lines, categories=names, title="a<b", across="words", up="BLEU")
+    return ElementTree.fromstring(line_chart(chart))
 
 
 def test_heights_are_proportional_to_values():
     marks = [(circle[0].text or "", float(circle.attrib["cy"])) for circle in drawn(TWO).iter(f"{SVG}circle")]
-    values = [mean for line in TWO for mean in line.means]
+    values = [mean for line in TWO for mean in line.values]
     assert len(marks) == len(values)
     (low, high) = (marks[0][1], marks[2][1])  # of 10 and 30
     for (label, height), value in zip(marks, values, strict=True):
@@ -38,7 +39,7 @@ def test_names_are_written_as_they_are_and_labels_do_not_touch():
 
 
 def test_nothing_is_above_the_frame_and_one_category_is_enough():
-    root = drawn([Line("alone", [0.0], [0.0], [0.0]), Line("other", [99.9], [99.0], [100.0])])
+    root = drawn([Curve("alone", [0.0], least=[0.0], most=[0.0]), Curve("other", [99.9], least=[99.0], most=[100.0])])
     grid = [float(line.attrib["y1"]) for line in root.iter(f"{SVG}line") if line.attrib.get("class") == "grid"]
     ys = [float(circle.attrib["cy"]) for circle in root.iter(f"{SVG}circle")]
     assert min(grid) <= min(ys) <= max(ys) <= max(grid)
@@ -46,7 +47,8 @@ def test_nothing_is_above_the_frame_and_one_category_is_enough():
 
 def curves(*values: list[float], **options: object) -> ElementTree.Element:
     some = [Curve(f"curve {number}", each, number) for number, each in enumerate(values)]
-    return ElementTree.fromstring(curve_chart(some, title="t", across="x", up="y", **options))  # type: ignore[arg-type]
+    chart = LineChart(curves=some, title="t", across="x", up="y", **options)  # type: ignore[arg-type]
+    return ElementTree.fromstring(line_chart(chart))
 
 
 def points(root: ElementTree.Element) -> list[list[tuple[float, float]]]:

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Folder, append_log, read_tensors, write_atomically, write_tensors
-from regard.data.tokenizers import Tokenizers
+from regard.data.fields import Fields, train_texts
 from regard.interface import UserError
+from regard.loading import load
 from regard.recipe import parse_recipe
-from regard.run import build_model, load
+from regard.run import build_model
+from regard.tasks.registry import TASKS
 from regard.train.weights import load_weights, weights
 
 
@@ -186,12 +188,13 @@ def small_run(path: Path) -> Folder:
             "data": {"name": "world"},
             "model": {"name": "rnnsearch", "embedding": 5, "hidden": 7},
             "train": {"steps": 1},
-        }
+        },
+        tasks=TASKS,
     )
-    tokenizers = Tokenizers.train(lambda: [("ab c", "d e")], kind="words", size=0, joint=False, at_least=1)
-    write_atomically(folder.config, recipe.to_toml())
-    write_atomically(folder.tokenizer, tokenizers.to_json())
-    write_tensors(folder.best, weights(build_model(recipe, tokenizers)))
+    fields = Fields(train_texts(lambda: [("ab c", "d e")], ("source", "target"), kind="words", size=0, joint=False))
+    write_atomically(folder.config, recipe.to_toml(placed=True))
+    write_atomically(folder.fields, fields.to_json())
+    write_tensors(folder.best, weights(build_model(recipe, fields)))
     return folder
 
 
@@ -200,8 +203,19 @@ def test_a_run_loads(tmp_path):
     loaded = load(folder.path)
     kept = read_tensors(folder.best)[0]
     assert all(torch.equal(tensor, kept[name]) for name, tensor in weights(loaded.model).items())
-    assert loaded.tokenizers.source.encode("ab c") != []
+    assert loaded.tokenizer("source").encode("ab c") != []
     assert not loaded.model.training
+
+
+def test_loading_leaves_the_random_state_as_it_was(tmp_path):
+    folder = small_run(tmp_path / "run")
+    torch.manual_seed(1234)
+    before = torch.get_rng_state()
+    load(folder.path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+NO_TOKENIZER = b'{"format": 2, "sides": {"source": {"kind": "text"}, "target": {"kind": "text"}}}'
 
 
 @pytest.mark.parametrize(
@@ -209,11 +223,16 @@ def test_a_run_loads(tmp_path):
     [
         ("config.toml", None, r"is not a run \(it has no config.toml\)"),
         ("config.toml", b"task", "not valid TOML"),
-        ("tokenizer.json", None, "tokenizer.json is missing"),
-        ("tokenizer.json", b"{", "tokenizer.json is damaged"),
-        ("tokenizer.json", b"[]", "tokenizer.json is damaged"),
-        ("tokenizer.json", b"\xff", "tokenizer.json is damaged"),
-        ("tokenizer.json", b'{"joint": true, "source": {"kind": "words"}}', "tokenizer"),
+        ("fields.json", None, "fields.json is missing"),
+        ("fields.json", b"{", "fields.json is damaged"),
+        ("fields.json", b"[]", "fields.json is damaged"),
+        ("fields.json", b"\xff", "fields.json is damaged"),
+        (
+            "fields.json",
+            b'{"format": 2, "sides": {"source": {"kind": "text"}}}',
+            "its sides are source, not source, target",
+        ),
+        ("fields.json", NO_TOKENIZER, "fields.json is damaged"),
         ("model.safetensors", None, "has no model yet"),
         ("model.safetensors", b"x", "cannot be read"),
     ],

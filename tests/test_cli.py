@@ -14,8 +14,8 @@ import torch
 from command import ENVIRONMENT, REGARD, Result, run
 
 from regard.checkpoint import Folder, read_tensors
+from regard.loading import read_recipe
 from regard.models import MODELS
-from regard.recipe import read_recipe
 
 SENTENCES = ["the cat sleeps .", "a dog sees the cat .", "the dog sleeps .", "a cat sees a dog ."]
 
@@ -100,7 +100,7 @@ def test_info_tells_what_a_bug_report_needs(call):
 
 def test_what_a_run_leaves(kitchen, trained):
     names = {path.name for path in trained.iterdir()}
-    assert {"config.toml", "tokenizer.json", "model.safetensors", "last", "log.jsonl", "samples.txt"} <= names
+    assert {"config.toml", "fields.json", "model.safetensors", "last", "log.jsonl", "samples.txt"} <= names
     assert read_recipe(trained / "config.toml")[0].differences(read_recipe(kitchen / "toy.toml")[0]) == []
     steps = [json.loads(line)["step"] for line in (trained / "log.jsonl").read_text().splitlines()]
     assert steps == [5, 10, 15, 20, 25, 30]
@@ -174,13 +174,13 @@ def test_one_line_in_one_line_out_from_standard_input(trained):
 
 def test_standard_input_and_a_file_give_the_same(trained, tmp_path, call):
     (tmp_path / "text").write_bytes(INPUT.encode())
-    plain = call("predict", trained, tmp_path / "text")
+    plain = call("predict", trained, tmp_path / "text", "--beam", 1)
     outputs = plain.out.removesuffix("\n").split("\n")
     assert [output == "" for output in outputs] == [not line.strip() for line in INPUT.split("\n")]
-    written = call("predict", trained, tmp_path / "text", "-o", tmp_path / "out")
+    written = call("predict", trained, tmp_path / "text", "--beam", 1, "-o", tmp_path / "out")
     assert (written.code, written.out) == (0, "")
     assert (tmp_path / "out").read_text() == plain.out
-    as_json = call("predict", trained, tmp_path / "text", "--json")
+    as_json = call("predict", trained, tmp_path / "text", "--beam", 1, "--json")
     entries = [json.loads(line) for line in as_json.out.removesuffix("\n").split("\n")]
     assert [entry["text"] for entry in entries] == outputs
     assert [entry["line"] for entry in entries] == list(range(1, 9))
@@ -275,15 +275,22 @@ def test_score_tells_every_figure(kitchen, trained, tmp_path, call):
     options = ("--by-length", "--align", tmp_path / "gold", "-o", tmp_path / "outputs")
     shown = call("score", trained, *files, *options)
     assert shown.code == 0
-    for word in ("case:mixed", "case:lc", "chrF", "alignment error", "1-10 words"):
+    for word in ("case:mixed", "case:lc", "chrF", "TER", "tok:tercom", "alignment error", "1-10 words"):
         assert word in shown.out
     entry = json.loads(call("score", trained, *files, *options, "--json").out)
     assert entry["sentences"] == len(lines) and 0 <= entry["alignment_error"] <= 1
-    assert f"BLEU {entry['bleu']['value']:6.2f}" in shown.out
+    for name, key in (("BLEU", "bleu"), ("BLEU, lower-cased", "bleu_lowercase"), ("chrF", "chrf"), ("TER", "ter")):
+        line = f"{name:17} {entry[key]['value']:6.2f}   {entry[key]['signature']}\n"
+        assert line in shown.out
+    assert sum(bucket["sentences"] for bucket in entry["by_length"]) == len(lines)
+    assert f"BLEU {entry['by_length'][0]['value']:6.2f}" in shown.out
     each = call("score", trained, *files, "--each").out.split()
     assert len(each) == len(lines) and all(float(value) < 0 for value in each)
     system = ("--system", kitchen / "text.target", tmp_path / "outputs")
-    assert "BLEU 100.00" in call("score", "--target", kitchen / "text.target", *system).out
+    compared = call("score", "--target", kitchen / "text.target", *system).out
+    found = json.loads(call("score", "--target", kitchen / "text.target", *system, "--json").out)
+    assert "BLEU 100.00" in compared and f"p = {found['p']:.4f}   paired bootstrap, 1,000 resamples" in compared
+    assert found["difference"] == found["first"] - found["second"] and found["low"] <= found["high"]
 
 
 def test_runs_lists_what_was_trained(kitchen, call):
@@ -315,13 +322,16 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "a folder that is no run": (["predict", "{tmp}", "{text}"], ["is not a run"]),
     "a missing file": (["predict", "{run}", "{tmp}/missing"], ["missing does not exist"]),
     "a folder as a file": (["predict", "{run}", "{tmp}"], ["is not a run"]),
-    "n-best without a beam": (["predict", "{run}", "{text}", "--n-best", "3"], ["--n-best 3", "--beam"]),
+    "more than the beam holds": (
+        ["predict", "{run}", "{text}", "--beam", "2", "--n-best", "3"],
+        ["--n-best 3", "beam (it is 2)"],
+    ),
     "a temperature of 0": (["predict", "{run}", "{text}", "--sample", "--temperature", "0"], ["--temperature"]),
     "a negative seed": (["predict", "{run}", "{text}", "--sample", "--seed", "-1"], ["--seed -1"]),
     "a device that is not there": (["predict", "{run}", "{text}", "--device", "tpu"], ["'tpu'", "cpu"]),
     "an output in no folder": (["look", "{run}", "the cat", "-o", "{text}/x.svg"], ["text"]),
     "nothing to look at": (["look", "{run}", ""], ["empty"]),
-    "a layer that is not there": (["look", "{run}", "the cat", "--layer", "2"], ["--layer 2", "1 to 1"]),
+    "a layer that is not there": (["look", "{run}", "the cat", "--layer", "2"], ["Layer 2", "1 to 1"]),
     "a missing recipe": (["train", "{tmp}/missing.toml"], ["missing.toml does not exist"]),
     "a folder as a recipe": (["train", "{tmp}"], ["cannot be read"]),
     "text as a recipe": (["train", "{text}"], ["not valid TOML"]),

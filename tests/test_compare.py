@@ -11,100 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sacrebleu
 from command import ENVIRONMENT, REGARD, Call
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from regard.compare.demo import DEMOS, contenders_of, recipe_of
+from regard.compare import children
 from regard.compare.distance import gradients
 from regard.compare.measure import unseen_of
-from regard.compare.plan import DEFAULTS, Budget, Contender, planned
+from regard.compare.plan import Budget, Contender, Entry, Plan, planned
 from regard.compare.summary import summary
 from regard.interface import UserError
+from regard.loading import load, read_recipe, shipped
 from regard.models import MODELS
-from regard.recipe import read_recipe
-from regard.run import load
-from regard.score import bootstrap as drawing
-from regard.score.labels import score as score_names
+from regard.predict.decoding import Decoding
+from regard.tasks.registry import TASKS
 from regard.train.cost import first_batches, flops_per_token
 from regard.train.session import Session
-
-# --- figures and their intervals ---------------------------------------------------------------------------------
-
-
-written = st.sampled_from(("the cat sat on the mat .", "a dog", "", "cat cat cat cat the mat"))
-wanted = st.sampled_from(("the cat sat on a mat .", "a dog ran", "cat"))
-
-
-@given(st.lists(st.tuples(written, wanted), min_size=1, max_size=8))
-@settings(deadline=None)
-def test_bleu_of_sums_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
-    outputs, references = zip(*pairs, strict=True)
-    sums = drawing.bleu_statistics(outputs, references).sum(0)
-    metric = sacrebleu.BLEU(force=True)
-    assert float(drawing.bleu(sums)) == pytest.approx(metric.corpus_score(list(outputs), [list(references)]).score)
-
-
-@given(st.lists(st.tuples(st.text("abc .", max_size=12), st.text("abc .", max_size=12)), min_size=1, max_size=8))
-@settings(deadline=None)
-def test_chrf_of_sums_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
-    outputs, references = zip(*pairs, strict=True)
-    sums = drawing.chrf_statistics(outputs, references).sum(0)
-    expected = sacrebleu.CHRF().corpus_score(list(outputs), [list(references)]).score
-    assert float(drawing.chrf(sums)) == pytest.approx(expected)
-
-
-def test_macro_f1_of_sums_is_that_of_score() -> None:
-    random = np.random.default_rng(3)
-    gold, said = (random.choice(["a", "b", "c"], 50).tolist() for _ in range(2))
-    rows = []
-    for one, other in zip(gold, said, strict=True):
-        rows.append([n for label in "abc" for n in (one == other == label, other == label, one == label)])
-    found = drawing.mean_f1(np.array(rows, dtype=np.float64).sum(0))
-    assert float(found) == pytest.approx(100 * score_names(gold, said, per_word=False).f1)
-
-
-def scores(mean: float, sentences: int, seeds: int, seed: int) -> list[Any]:
-    """Of so many seeds, (sentences, 2): a score each and 1, so that share is 100 times their mean."""
-    random = np.random.default_rng(seed)
-    return [np.stack([mean + random.normal(0, 1, sentences), np.ones(sentences)], 1) for _ in range(seeds)]
-
-
-def test_an_interval_is_as_wide_as_theory_says() -> None:
-    found = drawing.draw({"one": scores(0, 2000, 1, seed=1)}, drawing.share)["one"]
-    low, high = drawing.interval(found.draws)
-    assert high - low == pytest.approx(2 * 1.96 * 100 / 2000**0.5, rel=0.1)
-    assert low < found.mean < high
-
-
-def test_seeds_that_differ_widen_an_interval() -> None:
-    same = scores(0, 500, 1, seed=1) * 3
-    other = [seed + np.array([shift, 0.0]) for seed, shift in zip(same, (-0.5, 0.0, 0.5), strict=True)]
-    found = drawing.draw({"same": same, "other": other}, drawing.share)
-    widths = {name: np.diff(drawing.interval(each.draws))[0] for name, each in found.items()}
-    assert widths["other"] > 2 * widths["same"]
-
-
-def test_models_that_say_the_same_cannot_be_told_apart_and_others_can() -> None:
-    one = scores(0, 500, 3, seed=1)
-    found = drawing.draw({"a": one, "b": one, "c": [seed + np.array([1.0, 0]) for seed in one]}, drawing.share)
-    same, apart = drawing.difference(found["a"], found["b"]), drawing.difference(found["c"], found["a"])
-    assert same["difference"] == 0 and same["low"] <= 0 <= same["high"] and same["p"] > 0.5
-    assert apart["difference"] == pytest.approx(100) and apart["low"] > 0 and apart["p"] < 0.01
-
-
-def test_chance_is_seldom_called_a_difference() -> None:
-    """Of two models that are as good, one in twenty may be taken for better."""
-    wrong = 0
-    for trial in range(40):
-        found = drawing.draw({"a": scores(0, 200, 1, trial), "b": scores(0, 200, 1, 100 + trial)}, drawing.share)
-        pair = drawing.difference(found["a"], found["b"])
-        wrong += not pair["low"] <= 0 <= pair["high"]
-    assert wrong <= 6
-
 
 # --- words -------------------------------------------------------------------------------------------------------
 
@@ -156,21 +78,22 @@ def test_budgets_are_minutes_tokens_or_flops() -> None:
 
 
 def test_everybody_has_the_same_budget_and_every_recipe_can_be_read(tmp_path: Path) -> None:
-    for task in DEMOS:
-        plan = planned(recipe_of(task), contenders_of(task), seeds=3, budget=Budget("tokens", 5000), folder=tmp_path)
-        assert len(plan.contenders) == len(DEMOS[task])
+    for task in (task for task in TASKS.values() if task.contest):
+        contenders = [Contender.read(text, name=name) for name, text in task.contest.items()]
+        plan = planned(
+            shipped(f"compare-{task.name}"), contenders, seeds=3, budget=Budget("tokens", 5000), folder=tmp_path
+        )
+        assert len(plan.contenders) == len(task.contest)
         seeds = {contender.name: 0 for contender in plan.contenders}
         for entry in plan.entries:
             read, _ = read_recipe(plan.recipe, entry.settings)
             assert (read.train.tokens, read.train.steps, read.train.minutes, read.seed) == (5000, 0, 0, entry.seed)
             seeds[entry.contender.name] += 1
-        assert {name: count for name, count in seeds.items() if count != 3} == (
-            {} if task == "translation" else {"KN5": 1}
-        )
+        assert {name: count for name, count in seeds.items() if count != 3} == ({} if task.aligned else {"KN5": 1})
 
 
 def test_a_contender_is_a_model_and_its_settings() -> None:
-    recipe, _ = read_recipe(recipe_of("language"))
+    recipe, _ = read_recipe(shipped("compare-language"))
     assert Contender.read("gpt dim=64 train.learning_rate=0.1", recipe) == Contender(
         "gpt dim=64 train.learning_rate=0.1", ("model.name=gpt", "model.dim=64", "train.learning_rate=0.1")
     )
@@ -178,9 +101,9 @@ def test_a_contender_is_a_model_and_its_settings() -> None:
     with pytest.raises(UserError, match="no setting"):
         Contender.read("gpt large", recipe)
     with pytest.raises(UserError, match="more than once"):
-        planned(recipe_of("language"), [Contender.read("gpt")] * 2, seeds=1, budget=None, folder=Path("x"))
-    for task, names in DEFAULTS.items():
-        assert all(task in MODELS[name.split()[0]].tasks for name in names)
+        planned(shipped("compare-language"), [Contender.read("gpt")] * 2, seeds=1, budget=None, folder=Path("x"))
+    for task in TASKS.values():
+        assert all(task.name in MODELS[name.split()[0]].tasks for name in (*task.contenders, task.model))
 
 
 # --- whole comparisons -------------------------------------------------------------------------------------------
@@ -250,7 +173,7 @@ def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path:
     assert all(model["runs"][0]["tokens"] >= 2000 for model in found["models"][:2])
     first = load(tmp_path / "r.runs" / "rnnsearch-1")
     test = unseen_of(first.recipe)
-    outputs = [each.text for each in first.predict(test.sources)]
+    outputs = [each.text for each in first.predict(test.sources, Decoding())]
     expected = sacrebleu.BLEU(force=True).corpus_score(outputs, [list(test.targets)]).score
     assert found["models"][0]["values"]["bleu"]["mean"] == pytest.approx(expected)
     assert found["models"][0]["alignment_error"] and found["models"][1]["alignment_error"] is None
@@ -273,6 +196,19 @@ def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path:
     assert not other["alignments"] and not other["mistakes"]
 
 
+@pytest.fixture
+def trained_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in processes of their own, as the translators are above: this one has torch already."""
+
+    def train_one(plan: Plan, entry: Entry, *_: object) -> str:
+        for _ in Session(read_recipe(plan.recipe, entry.settings)[0], entry.folder).steps():
+            pass
+        return ""
+
+    monkeypatch.setattr(children, "train_one", train_one)
+
+
+@pytest.mark.usefixtures("trained_here")
 @pytest.mark.parametrize("task, model, kind", [("language", "rnn_lm", "characters"), ("tagging", "birnn", "given")])
 def test_other_tasks(call: Call, tmp_path: Path, task: str, model: str, kind: str) -> None:
     recipe, report = recipe_in(tmp_path, task, model, kind), tmp_path / "r.html"

@@ -15,9 +15,9 @@ import pytest
 from browser import Visit, chromium, visit
 from playwright.sync_api import Browser
 
-from regard.show.attention_page import CONES_TO_LAB, RGB_TO_CONES
-from regard.show.report_charts import COLOURS
-from regard.show.report_page import page
+from regard.show.colours import CONES_TO_LAB, RGB_TO_CONES
+from regard.show.report_charts import MODEL_COLOURS
+from regard.show.report_page import report_page
 
 Comparison = dict[str, Any]
 SEEDS = [1, 2, 3]
@@ -119,6 +119,8 @@ def frame(title: str, task: str) -> Comparison:
         "seeds": SEEDS,
         "reads": "source" if task == "translation" else "text",
         "counts": {"classification": "labels"}.get(task, "tokens"),
+        "weights_to_one": task == "translation",
+        "judged_by": "chrF of the sentence" if task == "translation" else "",
         "summary": [],
         "warnings": [],
         "measures": [],
@@ -233,7 +235,8 @@ def translation() -> Comparison:
         ("transformer", "rnnsearch", -0.9, -2.4, 0.7, 0.27),
     ):
         pair = {"first": first, "second": second, "measure": "bleu", "where": "all sentences"}
-        found["pairs"].append({**pair, "difference": difference, "low": low, "high": high, "p": p})
+        better = first if low > 0 else None
+        found["pairs"].append({**pair, "difference": difference, "low": low, "high": high, "p": p, "better": better})
     long = (
         "the little black cat that we know sleeps under the old table while the children of the teacher read a book ."
     )
@@ -292,7 +295,14 @@ def language() -> Comparison:
         difference = named[first] - named[second]
         pair = {"first": first, "second": second, "measure": "perplexity", "where": "all sentences"}
         found["pairs"].append(
-            {**pair, "difference": difference, "low": difference - 0.8, "high": difference + 0.9, "p": 0.001}
+            {
+                **pair,
+                "difference": difference,
+                "low": difference - 0.8,
+                "high": difference + 0.9,
+                "p": 0.001,
+                "better": first if difference < -0.9 else second,
+            }
         )
     found["mixtures"] = [
         {"name": "rnn_lm lstm + ngram", "weights": {"rnn_lm lstm": 0.81, "ngram": 0.19}, "value": 15.52},
@@ -354,7 +364,7 @@ def single() -> Comparison:
         one["values"]["perplexity"] |= {"each": one["values"]["perplexity"]["each"][:1], "low": None, "high": None}
     found["models"][0]["values"]["perplexity"] |= {"each": [math.inf], "mean": math.inf}
     for pair in found["pairs"]:
-        pair |= {"low": None, "high": None, "p": None}
+        pair |= {"low": None, "high": None, "p": None, "better": None}
     return found
 
 
@@ -373,6 +383,7 @@ def hostile() -> Comparison:
         one["reach"]["path"] = HOSTILE[at]
     for pair in found["pairs"]:
         pair |= {"first": names[pair["first"]], "second": names[pair["second"]], "where": HOSTILE[3]}
+        pair["better"] = names.get(pair["better"])
     for one in found["alignments"]:
         one |= {"source": [*HOSTILE, *one["source"][5:]], "reference": HOSTILE[3]}
     for drawn in (drawn for one in (*found["alignments"], *found["mistakes"]) for drawn in one["models"]):
@@ -404,7 +415,7 @@ def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     def opener(kind: str) -> Visit:
         if kind not in doors:
             file = tmp_path_factory.mktemp("page") / f"{kind}.html"
-            file.write_text(page(KINDS[kind]()), encoding="utf-8")
+            file.write_text(report_page(KINDS[kind]()), encoding="utf-8")
             doors[kind] = visit(browser, file, color_scheme="light")
             seen[kind] = doors[kind].__enter__()
             seen[kind].page.wait_for_selector("body[data-drawn]")
@@ -518,7 +529,7 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
     assert "−0.9−2.4 to +0.70.27cannot be told apart" in told.replace("\n", "")
     assert "score 52.3" in words(seen, "mistakes")
     language_page = opened("language")
-    assert "0.81 rnn_lm lstm, 0.19 ngram15.5" in words(language_page, "language")
+    assert "0.81 rnn_lm lstm, 0.19 ngram15.5" in words(language_page, "writing")
     assert "rnn_lm lstm is better" in words(language_page, "significance"), "lower is better"
     assert "not tested" in words(opened("single"), "significance")
 
@@ -611,13 +622,13 @@ def test_what_is_missing_is_left_out(opened: Callable[[str], Visit]) -> None:
     links = "() => [...document.querySelectorAll('nav a')].map((link) => link.hash.slice(1))"
     for kind, expected in (
         ("translation", everything),
-        ("language", ["summary", "compared", "quality", "cost", "reach", "language", "significance"]),
-        ("hostile", [*everything[:7], "language", *everything[7:]]),
+        ("language", ["summary", "compared", "quality", "cost", "reach", "writing", "significance"]),
+        ("hostile", [*everything[:7], "writing", *everything[7:]]),
     ):
         assert opened(kind).run(ids) == opened(kind).run(links) == expected
     assert "3 failed" in words(opened("failed"), "compared") and "–" in words(opened("failed"), "quality")
     assert "inf" not in words(opened("single"), "quality")
-    bare = page(frame("nothing", "language"))
+    bare = report_page(frame("nothing", "language"))
     assert bare.count("<section") == 1 and "<figure" not in bare
 
 
@@ -661,7 +672,7 @@ def test_models_differ_to_every_eye_in_both_themes(opened: Callable[[str], Visit
         linear = {n: np.where(g <= 0.04045, g / 12.92, ((g + 0.055) / 1.055) ** 2.4) for n, g in gamma.items()}
         light = {name: float(value @ (0.2126, 0.7152, 0.0722)) + 0.05 for name, value in linear.items()}
         models = [name for name in found if name.startswith("<model-")]
-        assert len(models) == COLOURS
+        assert len(models) == MODEL_COLOURS
         for name, least in [*((name, 3.0) for name in models), ("<ink>", 7.0), ("<quiet>", 4.5)]:
             low, high = sorted((light[name], light["<panel>"]))
             assert high / low >= least, name

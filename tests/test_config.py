@@ -12,13 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard import recipe as recipes
 from regard.config import fields_of, help_texts, override, parse, parse_value, to_toml, write_table
-from regard.data.sources import SOURCES, find
-from regard.demo import RECIPES, demo_recipe
+from regard.data.sources import find
 from regard.interface import UserError
+from regard.loading import demo_recipe, read_recipe, shipped
 from regard.models import MODELS
-from regard.recipe import PlainTokens, Recipe, Tokens, parse_recipe, read_recipe
+from regard.recipe import Recipe
+from regard.tasks.registry import TASKS
 from regard.train.training import TrainConfig
+
+RECIPES = shipped("demo").parent
+SOURCES = [source for task in TASKS.values() for source in task.sources.values()]
 
 PARALLEL = {"name": "parallel", "source": "a", "target": "b", "valid_source": "c", "valid_target": "d"}
 
@@ -42,11 +47,15 @@ def table(**sections: Any) -> dict[str, Any]:
     return {**least, **sections}
 
 
+def parse_recipe(table: dict[str, Any], folder: Path = Path()) -> Recipe:
+    return recipes.parse_recipe(table, tasks=TASKS, folder=folder)
+
+
 def reread(recipe: Recipe) -> Recipe:
     return parse_recipe(tomllib.loads(recipe.to_toml()), folder=recipe.folder)
 
 
-@pytest.mark.parametrize("path", sorted(Path(str(RECIPES)).glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_recipe_that_ships_is_read_without_remarks_and_says_all_it_means(path):
     recipe, remarks = read_recipe(path)
     assert remarks == []
@@ -69,7 +78,8 @@ PRESETS = [(name, preset) for name, design in MODELS.items() for preset in (None
 def test_a_recipe_reads_back_the_same(name, preset, data):
     model = {"name": name} if preset is None else {"name": name, "preset": preset}
     task = MODELS[name].tasks[0]
-    of_task = {"translation": data, "language": as_text(data)}.get(task, {"name": "world"})
+    pictures = {"name": "npz", "train": "a", "valid": "b"}
+    of_task = {"translation": data, "language": as_text(data), "pictures": pictures}.get(task, {"name": "world"})
     recipe = parse_recipe(table(task=task, model=model, data=of_task))
     assert recipe.model == (MODELS[name].config() if preset is None else MODELS[name].presets[preset])
     assert reread(recipe) == recipe
@@ -77,7 +87,8 @@ def test_a_recipe_reads_back_the_same(name, preset, data):
 
 
 @pytest.mark.parametrize(
-    "config", [Tokens, PlainTokens, TrainConfig, *SOURCES.values(), *(d.config for d in MODELS.values())]
+    "config",
+    [TrainConfig, *(task.tokens for task in TASKS.values()), *SOURCES, *(d.config for d in MODELS.values())],
 )
 def test_every_field_explains_itself(config):
     helps = help_texts(config)
@@ -94,6 +105,16 @@ def test_a_written_recipe_is_complete_and_commented():
         assert [key for key in read[section] if key != "name"] == list(fields_of(type(config)))
         for text in help_texts(type(config)).values():
             assert f"# {text}\n" in recipe.to_toml()
+
+
+def test_the_recipe_of_a_run_says_which_format_its_files_have(tmp_path):
+    recipe = parse_recipe(table(), folder=tmp_path)
+    placed = tomllib.loads(recipe.to_toml(placed=True))
+    assert parse_recipe(placed, folder=tmp_path / "elsewhere") == recipe
+    for other in ({}, {"format": 1}, {"format": "2"}, {"format": placed["format"] + 1}):
+        of_another = {**{key: value for key, value in placed.items() if key != "format"}, **other}
+        with pytest.raises(UserError, match=r"another version of regard .*: train it again .*with another -o\.$"):
+            parse_recipe(of_another, folder=tmp_path)
 
 
 values = st.one_of(
@@ -113,7 +134,7 @@ def test_every_value_reads_back_the_same(value):
     assert type(read) is type(value)
 
 
-SHIPPED = sorted(Path(str(RECIPES)).glob("*.toml"))
+SHIPPED = sorted(RECIPES.glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=[path.stem for path in SHIPPED])
@@ -129,7 +150,7 @@ def test_a_demo_is_of_the_model_it_is_named_after():
     assert "rnnsearch" in models
     assert [demo_recipe(MODELS[name].tasks[0], name).model_name for name in models] == models
     tasks = [name for name in names if name not in MODELS]
-    assert [demo_recipe(task, model).task for task in tasks for model in ("birnn", "cnn")] == [
+    assert [demo_recipe(task, model).task.name for task in tasks for model in ("birnn", "cnn")] == [
         t for t in tasks for _ in "ab"
     ]
 

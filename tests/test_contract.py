@@ -10,16 +10,35 @@ from typing import Any
 
 import pytest
 import torch
+from made import labelled, pairs, source_of, tagged, target_of, text
 from torch import Tensor
 from torch.fx.experimental import _config as symbolic
 
 from regard.checkpoint import read_tensors, write_tensors
-from regard.data.batches import SPELT
-from regard.interface import BOS, EOS, PAD, Batch, Classifies, Generates, Learns, Tags
+from regard.interface import (
+    BOS,
+    EOS,
+    PAD,
+    Batch,
+    Carries,
+    Classifies,
+    Generates,
+    Ids,
+    Inspects,
+    Label,
+    Learns,
+    Padded,
+    Shapes,
+    TagIds,
+    Tags,
+    Windowed,
+)
 from regard.layers.attention import KERNELS, SCORES, watch
 from regard.layers.cells import CELLS
+from regard.layers.encoders import Embedding
+from regard.layers.positions import POSITIONS
+from regard.layers.recurrent import trace
 from regard.models import MODELS, convs2s, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, transformer
-from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import EncoderWithHead
 from regard.models.language_model import LanguageModel
@@ -28,11 +47,14 @@ from regard.train.weights import load_weights, weights
 SOURCE_VOCAB, TARGET_VOCAB = 11, 13
 SOURCE_LENGTHS, TARGET_LENGTHS = (7, 4, 2), (3, 5, 4)  # <eos> included, <bos> not
 WIDTH = 2
-APART = Vocabulary(SOURCE_VOCAB, TARGET_VOCAB)
-JOINT = Vocabulary(TARGET_VOCAB, TARGET_VOCAB, joint=True)
-PER_WORD = Vocabulary(SOURCE_VOCAB, TARGET_VOCAB, per_word=True)
+NAMES, BYTES = 9, 8  # labels or tags; bytes of a word's spelling
+APART = Shapes(Ids(SOURCE_VOCAB), Ids(TARGET_VOCAB))
+JOINT = Shapes(Ids(TARGET_VOCAB), Ids(TARGET_VOCAB), joint=True)
+TEXT = Shapes(None, Ids(TARGET_VOCAB))
+LABEL = Shapes(Ids(SOURCE_VOCAB), Label(NAMES))
+TAGS = Shapes(Ids(SOURCE_VOCAB), TagIds(NAMES))
 
-Case = tuple[str, Any, Vocabulary]
+Case = tuple[str, Any, Shapes]
 
 
 def table() -> dict[str, Case]:
@@ -56,13 +78,15 @@ def table() -> dict[str, Case]:
         cases[f"rnnsearch {cell}"] = ("rnnsearch", rnnsearch.Config(**small, cell=cell), APART)
     for cell in ("gru", "lstm"):
         cases[f"rnnsearch 2 layers {cell}"] = ("rnnsearch", rnnsearch.Config(**small, layers=2, cell=cell), APART)
-    stack: dict[str, Any] = {"dim": 15, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19, "dropout": 0.0}
+    stack: dict[str, Any] = {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19, "dropout": 0.0}
     options = product(("pre", "post"), ("layer", "batch"), ("sinusoidal", "learned"))
     for number, (norm, normalisation, positions) in enumerate(options):
         tie = number in (0, 3, 5, 6)  # so that any three options meet in every combination
         config = transformer.Config(**stack, norm=norm, normalisation=normalisation, positions=positions, tie=tie)
         tied = "tied" if tie else "untied"
         cases[f"transformer {norm} {normalisation} {positions} {tied}"] = ("transformer", config, APART)
+    for positions in ("rotary", "alibi", "t5"):
+        cases[f"transformer {positions}"] = ("transformer", transformer.Config(**stack, positions=positions), APART)
     for tie in (True, False):
         cases[f"transformer joint tie={tie}"] = ("transformer", transformer.Config(**stack, tie=tie), JOINT)
     windows: dict[str, Any] = {"embedding": 5, "hidden": 7, "longest": 19, "dropout": 0.0}
@@ -78,20 +102,20 @@ def table() -> dict[str, Case]:
         cases[f"convs2s joint tie={tie}"] = ("convs2s", convs2s.Config(**windows, tie=tie, layers=2), JOINT)
     for direct in (True, False):
         config = neural_lm.Config(order=3, embedding=5, hidden=7, direct=direct, dropout=0.0)
-        cases[f"neural_lm direct={direct}"] = ("neural_lm", config, JOINT)
+        cases[f"neural_lm direct={direct}"] = ("neural_lm", config, TEXT)
     apart: dict[str, Any] = {"embedding": 5, "hidden": 17, "tie": False, "dropout": 0.0}
     for cell in CELLS:
-        cases[f"rnn_lm {cell}"] = ("rnn_lm", rnn_lm.Config(**apart, cell=cell, layers=2), JOINT)
+        cases[f"rnn_lm {cell}"] = ("rnn_lm", rnn_lm.Config(**apart, cell=cell, layers=2), TEXT)
     for head in ("softmax", "adaptive", "features"):
-        cases[f"rnn_lm {head}"] = ("rnn_lm", rnn_lm.Config(**apart, head=head, reach=3, rows=19), JOINT)
+        cases[f"rnn_lm {head}"] = ("rnn_lm", rnn_lm.Config(**apart, head=head, reach=3, rows=19), TEXT)
     tied: dict[str, Any] = {"embedding": 7, "hidden": 7, "dropout": 0.0}
-    cases["rnn_lm tied"] = ("rnn_lm", rnn_lm.Config(**tied), JOINT)
-    cases["rnn_lm tied features"] = ("rnn_lm", rnn_lm.Config(**tied, head="features", reach=1, rows=5), JOINT)
+    cases["rnn_lm tied"] = ("rnn_lm", rnn_lm.Config(**tied), TEXT)
+    cases["rnn_lm tied features"] = ("rnn_lm", rnn_lm.Config(**tied, head="features", reach=1, rows=5), TEXT)
     stack = {"dim": 12, "heads": 3, "feed_forward": 17, "layers": 2, "context": 19, "dropout": 0.0}
-    options = product(("pre", "post"), ("learned", "sinusoidal", "rotary"))
+    options = product(("pre", "post"), POSITIONS)
     for number, (norm, positions) in enumerate(options):
         config = gpt.Config(**stack, norm=norm, positions=positions, tie=number % 2 == 0)
-        cases[f"gpt {norm} {positions}"] = ("gpt", config, JOINT)
+        cases[f"gpt {norm} {positions}"] = ("gpt", config, TEXT)
     return cases | naming_table()
 
 
@@ -101,7 +125,7 @@ def naming_table() -> dict[str, Case]:
     sizes = {
         "birnn": recurrent,
         "attentive_birnn": recurrent,
-        "encoder": {"dim": 15, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
+        "encoder": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
         "cnn": {"embedding": 5, "filters": 7, "widths": (2, 3)},
     }
     labels: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -114,25 +138,26 @@ def naming_table() -> dict[str, Case]:
         ("encoder", {"pool": "first"}),
         ("encoder", {"pool": "mean", "positions": "learned", "norm": "post"}),
         ("encoder", {"pool": "max"}),
+        *(("encoder", {"positions": positions}) for positions in ("rotary", "alibi", "t5")),
         ("cnn", {"pool": "max"}),
         ("cnn", {"pool": "mean", "layers": 2}),
     )
     cases: dict[str, Case] = {}
     for model, options in labels:
         name = " ".join([model, "labels", *map(str, options.values())])
-        cases[name] = (model, MODELS[model].config(**sizes[model], **options, dropout=0.0), APART)
+        cases[name] = (model, MODELS[model].config(**sizes[model], **options, dropout=0.0), LABEL)
     for model, head, letters in product(("birnn", "encoder", "cnn"), ("softmax", "crf"), (0, 3)):
         config = MODELS[model].config(**sizes[model], head=head, letters=letters, dropout=0.0)
-        cases[f"{model} tags {head}{' letters' if letters else ''}"] = (model, config, PER_WORD)
+        cases[f"{model} tags {head}{' letters' if letters else ''}"] = (model, config, TAGS)
     return cases
 
 
 CASES = table()
-TRANSLATING = [name for name, (model, _, _) in CASES.items() if "translation" in MODELS[model].tasks]
+TRANSLATING = [name for name, (_, _, shapes) in CASES.items() if shapes in (APART, JOINT)]
 ATTENDING = [name for name in TRANSLATING if not name.startswith("seq2seq")]
 ELSEWHERE = [name for number, name in enumerate(CASES) if number % 3 == 0]  # running on meta is slow
-NAMING = [name for name, (model, _, _) in CASES.items() if "classification" in MODELS[model].tasks]
-LABELS = [name for name in NAMING if CASES[name][2] == APART]
+NAMING = [name for name, (_, _, shapes) in CASES.items() if shapes in (LABEL, TAGS)]
+LABELS = [name for name in NAMING if CASES[name][2] == LABEL]
 GENERATING = [name for name in CASES if name not in NAMING]
 every = pytest.mark.parametrize("name", CASES)
 generating = pytest.mark.parametrize("name", GENERATING)
@@ -149,9 +174,9 @@ def without_gradients() -> Iterator[None]:
 
 
 def build(name: str, *, seed: int = 1) -> Any:
-    model, config, vocabulary = CASES[name]
+    model, config, shapes = CASES[name]
     torch.manual_seed(seed)
-    built = MODELS[model].build(config, vocabulary)
+    built = MODELS[model].build(config, shapes)
     shell = EncoderDecoder if name in TRANSLATING else EncoderWithHead if name in NAMING else LanguageModel
     assert isinstance(built, shell)
     return built
@@ -170,12 +195,11 @@ def lively(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> A
 
 
 def batch_of(name: str, *, seed: int = 2) -> Batch:
-    """(3, 7) source and (3, 6) target tokens, of different lengths; a language model's source is (3, 0); names are
-    (3, 1), or (3, 7) with each word spelt out."""
-    vocabulary = CASES[name][2]
+    """(3, 7) source and (3, 6) target tokens, of different lengths; a language model has no source; names are (3, 1),
+    or (3, 7) with each word spelt out."""
     random = torch.Generator().manual_seed(seed)
-    source = torch.randint(4, vocabulary.source, (3, 7), generator=random)
-    target = torch.randint(4, vocabulary.target, (3, 6), generator=random)
+    source = torch.randint(4, SOURCE_VOCAB, (3, 7), generator=random)
+    target = torch.randint(4, TARGET_VOCAB, (3, 6), generator=random)
     target[:, 0] = BOS
     for row in range(3):
         source[row, SOURCE_LENGTHS[row] - 1 :] = EOS
@@ -183,14 +207,13 @@ def batch_of(name: str, *, seed: int = 2) -> Batch:
         target[row, TARGET_LENGTHS[row] :] = EOS
         target[row, TARGET_LENGTHS[row] + 1 :] = PAD
     if name in LABELS:
-        return Batch(source, target[:, 1:2].clamp(min=4))
+        return labelled(source, torch.randint(NAMES, (3,), generator=random))
     if name in NAMING:
-        words = source > EOS
-        tags = torch.randint(4, vocabulary.target, source.shape, generator=random)
-        letters = torch.randint(1, 257, (*source.shape, SPELT), generator=random)
+        tags = torch.randint(NAMES, source.shape, generator=random)
+        letters = torch.randint(1, 257, (*source.shape, BYTES), generator=random)
         letters[..., 5:] = 0
-        return Batch(source, tags * words, spelling=letters * words[..., None])
-    return Batch(source, target) if name in TRANSLATING else Batch.of_text(target)
+        return tagged(source, tags, spelling=letters * (source > EOS)[..., None])
+    return pairs(source, target) if name in TRANSLATING else text(target)
 
 
 def answers(model: Any, batch: Batch) -> Tensor:
@@ -204,12 +227,15 @@ def answers(model: Any, batch: Batch) -> Tensor:
 
 def begun(batch: Batch) -> Batch:
     """With nothing written yet."""
-    return Batch(batch.source, target_of(batch)[:, :1])
+    return with_target(batch, target_of(batch)[:, :1])
 
 
-def target_of(batch: Batch) -> Tensor:
-    assert batch.target is not None
-    return batch.target
+def with_target(batch: Batch, ids: Tensor) -> Batch:
+    return dataclasses.replace(batch, target=Padded.of_ids(ids))
+
+
+def with_source(batch: Batch, ids: Tensor) -> Batch:
+    return dataclasses.replace(batch, source=Padded.of_ids(ids))
 
 
 def close(left: Tensor, right: Tensor, tolerance: float = 1e-10) -> bool:
@@ -224,6 +250,10 @@ def test_it_keeps_its_promises(name: str) -> None:
     model = build(name)
     promised = {Learns: True, Generates: name in GENERATING, Classifies: name in LABELS}
     promised[Tags] = name in NAMING and name not in LABELS
+    # a text is read on from a carried state or in windows: one or the other
+    promised[Windowed] = name.startswith("gpt")
+    promised[Carries] = name.startswith(("neural_lm", "rnn_lm"))
+    promised[Inspects] = True
     assert {promise: isinstance(model, promise) for promise in promised} == promised
 
 
@@ -292,12 +322,12 @@ def test_no_logit_knows_the_future(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     target = target_of(batch).clone()
     target[target == PAD] = EOS
-    before = model.logits(Batch(batch.source, target))
+    before = model.logits(with_target(batch, target))
     for place in range(1, 5):
         changed = target.clone()
         changed[:, place] = 4 + (changed[:, place] - 3) % (TARGET_VOCAB - 4)
         assert (changed[:, place] != target[:, place]).all()
-        after = model.logits(Batch(batch.source, changed))
+        after = model.logits(with_target(batch, changed))
         assert close(after[:, :place], before[:, :place])
         assert ((after[:, place:] - before[:, place:]).abs().amax((1, 2)) > 1e-9).all()
 
@@ -305,32 +335,27 @@ def test_no_logit_knows_the_future(name: str) -> None:
 @translating
 def test_the_source_is_read(name: str) -> None:
     model, batch = lively(name), batch_of(name)
-    source = batch.source.clone()
+    source = source_of(batch).clone()
     source[:, 0] = 4 + (source[:, 0] - 3) % (SOURCE_VOCAB - 4)
-    change = model.logits(Batch(source, batch.target)) - model.logits(batch)
+    change = model.logits(with_source(batch, source)) - model.logits(batch)
     assert (change.abs().amax((1, 2)) > 1e-9).all()
-
-
-def alone(batch: Batch, row: int) -> Batch:
-    """One example without its padding."""
-    target = target_of(batch)[row : row + 1, : TARGET_LENGTHS[row] + 1]
-    return Batch(batch.source[row : row + 1, : SOURCE_LENGTHS[row]], target)
 
 
 def padded(batch: Batch, *, source: int, target: int, rows: int) -> Batch:
     """With so much more padding on either side, and the first example so many more times."""
-    longer_source = torch.nn.functional.pad(batch.source, (0, source), value=PAD)
-    longer_target = torch.nn.functional.pad(target_of(batch), (0, target), value=PAD)
-    again = torch.tensor([*range(batch.size), *[0] * rows])
-    return Batch(longer_source[again], longer_target[again])
+    again = [*range(batch.size), *[0] * rows]
+    longer = with_target(batch, torch.nn.functional.pad(target_of(batch)[again], (0, target), value=PAD))
+    if batch.source is None:
+        return longer
+    return with_source(longer, torch.nn.functional.pad(source_of(batch)[again], (0, source), value=PAD))
 
 
 @generating
 def test_batch_mates_and_padding_change_nothing(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     together = model.logits(batch)
-    for row, length in enumerate(TARGET_LENGTHS):
-        assert close(model.logits(alone(batch, row))[0], together[row, :length])
+    for row, (alone, length) in enumerate(zip(batch.rows(), TARGET_LENGTHS, strict=True)):
+        assert close(model.logits(alone)[0], together[row, :length])
     for more in ({"source": 3, "target": 0, "rows": 0}, {"source": 0, "target": 2, "rows": 0}):
         assert close(model.logits(padded(batch, **more))[:, :5], together)
     assert close(model.logits(padded(batch, source=1, target=1, rows=2))[:3, :5], together)
@@ -343,8 +368,8 @@ def test_batch_mates_and_padding_change_nothing(name: str) -> None:
 def test_batch_mates_change_little_in_float32(name: str) -> None:
     model, batch = lively(name, dtype=torch.float32), batch_of(name)
     together = model.logits(batch).log_softmax(-1)
-    for row, length in enumerate(TARGET_LENGTHS):
-        separate = model.logits(alone(batch, row)).log_softmax(-1)[0]
+    for row, (alone, length) in enumerate(zip(batch.rows(), TARGET_LENGTHS, strict=True)):
+        separate = model.logits(alone).log_softmax(-1)[0]
         assert torch.allclose(separate, together[row, :length], atol=1e-4, rtol=1e-5)
 
 
@@ -357,9 +382,10 @@ def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) 
 
     def expected() -> Tensor:
         """Each row's prefix read in one go."""
-        target = torch.tensor([[*prefix, EOS] for prefix in prefixes])
-        source = batch.source[torch.tensor(examples).repeat_interleave(WIDTH)]
-        return model.logits(Batch(source, target))[:, -1]
+        own = with_target(batch, torch.tensor([[*prefix, EOS] for prefix in prefixes]))
+        if batch.source is not None:
+            own = with_source(own, source_of(batch)[torch.tensor(examples).repeat_interleave(WIDTH)])
+        return model.logits(own)[:, -1]  # type: ignore[no-any-return]
 
     def stepped(tokens: list[int]) -> None:
         nonlocal state, prefixes
@@ -394,18 +420,23 @@ def test_picking_leaves_the_first_state_as_it_was(name: str) -> None:
 # Classifies, Tags
 
 
-def among(batch: Batch, rows: list[int], *, extra: int = 0, short: int = 0) -> Batch:
-    """These examples of the batch, with so much more padding or so much less."""
+def among(batch: Batch, rows: list[int], *, extra: int = 0) -> Batch:
+    """These examples of the batch, with so much more padding."""
 
-    def with_padding(sides: Tensor) -> Tensor:
-        more = [0, 0] * (sides.dim() - 2) + [0, extra - short]
-        return torch.nn.functional.pad(sides[rows], more)
+    def longer(values: Tensor) -> Tensor:
+        return torch.nn.functional.pad(values[rows], [0, 0] * (values.dim() - 2) + [0, extra])
 
-    target = target_of(batch)
-    longer = with_padding(target) if target.shape[1] > 1 else target[rows]
+    assert batch.source is not None and batch.target is not None
     return Batch(
-        with_padding(batch.source), longer, spelling=None if batch.spelling is None else with_padding(batch.spelling)
+        Padded(*map(longer, batch.source)),
+        Padded(*map(longer, batch.target)),
+        {name: longer(values) for name, values in batch.beside.items()},
     )
+
+
+def words(batch: Batch) -> Tensor:
+    assert batch.source is not None
+    return batch.source.but_end().mask
 
 
 def said(model: Any, batch: Batch) -> Tensor:
@@ -417,14 +448,13 @@ def said(model: Any, batch: Batch) -> Tensor:
 def test_padding_company_and_order_change_no_name_and_no_loss(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     scores, names, loss = answers(model, batch), said(model, batch), model.loss(batch)
-    wide = scores.shape[1]
+    wide, real = scores.shape[1], names.new_ones(names.shape).bool() if name in LABELS else words(batch)
     for rows, extra in (([0, 1, 2], 3), ([2, 1, 0], 0), ([1, 0, 1, 2], 1)):
         other = among(batch, rows, extra=extra)
         assert close(answers(model, other)[:, :wide], scores[rows])
-        assert close(said(model, other)[:, :wide], names[rows])
+        assert close(said(model, other)[:, : names.shape[1]][real[rows]], names[rows][real[rows]])
     losses = 0.0
-    for row, length in enumerate(SOURCE_LENGTHS):
-        alone = among(batch, [row], short=7 - length)
+    for row, alone in enumerate(batch.rows()):
         found = answers(model, alone)[0]
         assert close(found, scores[row, : len(found)])
         losses += float(model.loss(alone).nll)
@@ -438,9 +468,9 @@ def test_every_word_has_a_say(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     before, changes = answers(model, batch)[0], []
     for place in range(6):
-        source = batch.source.clone()
+        source = source_of(batch).clone()
         source[0, place] = 4 + (source[0, place] - 3) % (SOURCE_VOCAB - 4)
-        changes.append(float((answers(model, dataclasses.replace(batch, source=source))[0] - before).abs().max()))
+        changes.append(float((answers(model, with_source(batch, source))[0] - before).abs().max()))
     heard = [change > 1e-9 for change in changes]
     assert any(heard) if "max" in name else all(heard)
 
@@ -448,7 +478,7 @@ def test_every_word_has_a_say(name: str) -> None:
 @labelling
 def test_labels_are_probabilities(name: str) -> None:
     found = lively(name).classify(batch_of(name)).exp()
-    assert found.shape == (3, TARGET_VOCAB - 4)
+    assert found.shape == (3, NAMES)
     assert close(found.sum(1), torch.ones(3, dtype=torch.float64))
 
 
@@ -486,7 +516,11 @@ def test_watching_changes_no_bit(name: str) -> None:
 @attending
 def test_weights_are_distributions_over_real_tokens(name: str) -> None:
     model, batch = lively(name), batch_of(name)
-    seen = model.attention(batch)  # (batch, layers, heads, target, source)
+    crossing = model.inspect().of_kind("cross")
+    with watch(model) as looked:
+        model.hidden(batch)
+    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+    seen = torch.stack([torch.cat(looked.of(each.part), 2) for each in crossing], 1)  # (batch, layers, heads, ·, ·)
     _, config, _ = CASES[name]
     layers = 1 if isinstance(config, rnnsearch.Config) else config.layers
     heads = 1 if isinstance(config, convs2s.Config) else config.heads
@@ -499,12 +533,122 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
         assert not nothing.any()
     assert close(sums[~nothing], torch.ones_like(sums[~nothing]))
     assert (seen >= 0).all()
-    padding = ~batch.source_mask[:, None, None, None].expand_as(seen)
+    assert batch.source is not None
+    padding = ~batch.source.mask[:, None, None, None].expand_as(seen)
     assert (seen[padding] == 0).all()
     with watch(model) as stepping:
         model.step(torch.full((3,), BOS), model.start(begun(batch)))
-    first = stepping[stepping.names[model.decoder.looks_back()[0]]][0]
+    first = stepping.of(crossing[0].part)[0]
     assert close(first[:, :, 0], seen[:, 0, :, 0])
+
+
+# Inspects
+
+
+def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int]]:
+    """Kind, layer, queries, keys, extra keys: what the settings say of a model's attentions."""
+    model, config, shapes = CASES[name]
+    if model == "attentive_birnn":
+        return [("pooling", 1, None, "source", 0)]
+    extra = int(model == "encoder" and shapes == LABEL and config.pool == "first")
+    kinds: dict[str, list[tuple[str, str, str]]] = {
+        "rnnsearch": [("cross", "target", "source")],
+        "convs2s": [("cross", "target", "source")],
+        "transformer": [("cross", "target", "source"), ("self", "target", "target"), ("self", "source", "source")],
+        "gpt": [("self", "target", "target")],
+        "encoder": [("self", "source", "source")],
+    }
+    layers = 1 if model == "rnnsearch" else config.layers if model in kinds else 0
+    return [
+        (kind, layer, queries, keys, extra)
+        for kind, queries, keys in kinds.get(model, [])
+        for layer in range(1, layers + 1)
+    ]
+
+
+def recurrences_of(name: str) -> list[tuple[int, str, bool, bool]]:
+    """Layer, side, backwards, two ways: what the settings say of a model's recurrent layers."""
+    model, config, _ = CASES[name]
+    sides: dict[str, list[tuple[str, bool, bool]]] = {
+        "seq2seq": [("source", model == "seq2seq" and config.reverse, False), ("target", False, False)],
+        "rnnsearch": [("source", False, True), ("source", True, True), ("target", False, False)],
+        "rnn_lm": [("target", False, False)],
+        "birnn": [("source", False, True), ("source", True, True)],
+        "attentive_birnn": [("source", False, True), ("source", True, True)],
+    }
+    if model == "birnn" and not config.bidirectional:
+        sides["birnn"] = [("source", False, False)]
+    return [(layer, *each) for each in sides.get(model, []) for layer in range(1, config.layers + 1)]
+
+
+@every
+def test_a_model_says_what_attends_and_what_recurs_in_it(name: str) -> None:
+    inside = build(name).inspect()
+    assert [tuple(each)[1:] for each in inside.attentions] == attentions_of(name)
+    assert [tuple(each)[1:] for each in inside.recurrences] == recurrences_of(name)
+
+
+@every
+def test_what_a_model_says_of_its_attentions_is_what_watching_shows(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    inside, lengths = model.inspect(), {"source": 7, "target": 5, None: 1}
+    with watch(model) as seen:
+        answers(model, batch)
+    assert {id(each.part) for each in inside.attentions} == {id(part) for part in seen.names}  # each of them, once
+    assert len(inside.attentions) == len(seen.names)
+    for each in inside.attentions:
+        weights_seen = torch.cat(seen.of(each.part), 2)  # (batch, heads, queries, keys)
+        before = each.extra if each.kind == "self" else 0  # they look around, too
+        assert weights_seen.shape[2:] == (before + lengths[each.queries], each.extra + lengths[each.keys])
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if recurrences_of(name)])
+def test_a_layer_reads_first_what_its_direction_says(name: str) -> None:
+    model = lively(name)
+    batch = next(batch_of(name).rows())
+    inside = model.inspect()
+
+    def first_states(changed: Batch) -> list[Tensor]:
+        with trace(model) as kept:
+            answers(model, changed)
+        sizes = {"source": SOURCE_LENGTHS[0], "target": TARGET_LENGTHS[0]}
+        assert {id(each.part) for each in inside.recurrences} == {id(cell) for cell in kept.names}
+        assert [len(kept.states_of(each.part)) for each in inside.recurrences] == [
+            sizes[each.side] for each in inside.recurrences
+        ]
+        assert all(len(kept.gates_of(each.part)) == sizes[each.side] for each in inside.recurrences)
+        return [kept.states_of(each.part)[0][0] for each in inside.recurrences]
+
+    def other_word(side: Padded | None, place: int) -> Padded | None:
+        if side is None or side.mask.shape[1] == 1:
+            return side  # a label
+        values = side.values.clone()
+        values[:, place] = 4 + (values[:, place] - 3) % (SOURCE_VOCAB - 4)
+        return Padded(values, side.mask)
+
+    before = first_states(batch)
+    for place, backwards in ((0, False), (-1, True)):
+        source = first_states(dataclasses.replace(batch, source=other_word(batch.source, place)))
+        for each, was, now in zip(inside.recurrences, before, source, strict=True):
+            if each.side == "source" and each.layer == 1:
+                assert torch.equal(was, now) == (each.backwards != backwards)
+    if name in GENERATING:
+        target = first_states(dataclasses.replace(batch, target=other_word(batch.target, 0)))
+        for each, was, now in zip(inside.recurrences, before, target, strict=True):
+            assert torch.equal(was, now) == (each.side == "source")
+
+
+@every
+def test_a_model_names_what_its_words_are_read_with(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    inside, read = model.inspect(), []
+    hook = inside.reader.register_forward_hook(lambda module, tokens, vectors: read.append((tokens[0], vectors)))
+    answers(model, batch)
+    hook.remove()
+    tokens, vectors = read[0]
+    assert torch.equal(tokens, batch.first.values[:, : tokens.shape[1]])
+    assert isinstance(inside.vectors, Embedding)
+    assert close(vectors[..., : inside.vectors.dim], inside.vectors(tokens))
 
 
 # Device, saving, building
@@ -535,6 +679,32 @@ def test_everything_follows_its_module_to_another_device(name: str) -> None:
         logits, state = model.step(tokens, state)
         assert logits.is_meta
         assert logits.shape == (3 * WIDTH, TARGET_VOCAB)
+
+
+class Opaque(torch.nn.Module):
+    """A linear map of which nothing can be known but what it makes of x: packed or sharded ones have no `weight`."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.made = [linear]  # in a list, so that it is no part of the model
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.made[0](x)
+        return made
+
+
+@every
+def test_linear_maps_are_called_and_never_looked_into(name: str) -> None:
+    model, batch = lively(name), batch_of(name)
+    before = answers(model, batch)
+    for module in list(model.modules()):
+        for path, part in module.named_children():
+            if isinstance(part, torch.nn.Linear):
+                setattr(module, path, Opaque(part))
+    assert torch.equal(answers(model, batch), before)
+    if name in GENERATING:
+        logits, _ = model.step(target_of(batch)[:, 0], model.start(begun(batch)))
+        assert close(logits, before[:, 0])
 
 
 @every

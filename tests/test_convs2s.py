@@ -6,13 +6,14 @@ import math
 
 import pytest
 import torch
+from made import pairs, side
 from torch.nn.functional import conv1d, glu, pad
 
-from regard.interface import Batch
+from regard.interface import Ids, Shapes
+from regard.layers.attention import watch
 from regard.layers.convolution import GatedConvolution, with_ends
 from regard.models import convs2s
 from regard.models.convs2s import Config
-from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 
 VOCAB = 23
@@ -21,7 +22,7 @@ VOCAB = 23
 def build(**settings: object) -> EncoderDecoder:
     torch.manual_seed(1)
     config = Config(**{"embedding": 5, "hidden": 7, "dropout": 0.0, **settings})  # type: ignore[arg-type]
-    return convs2s.build(config, Vocabulary(VOCAB, VOCAB)).double()
+    return convs2s.build(config, Shapes(Ids(VOCAB), Ids(VOCAB))).double()
 
 
 def tokens(rows: int, time: int, *, seed: int = 2) -> torch.Tensor:
@@ -55,13 +56,13 @@ def test_a_token_is_felt_by_all_it_reaches_and_by_none_else(layers: int, width: 
     place = 6
     other = source.clone()
     other[:, place] = 4 + (other[:, place] - 3) % (VOCAB - 4)
-    felt = (model.encoder(other).states != model.encoder(source).states).any(-1)  # (batch, source)
+    felt = (model.encoder(side(other)).states != model.encoder(side(source)).states).any(-1)  # (batch, source)
     ahead, behind = layers * (width // 2), layers * ((width - 1) // 2)  # how far a state reads either way
     reached = [place - ahead <= here <= place + behind for here in range(13)]
     assert felt.tolist() == [reached] * 2
     other = target.clone()
     other[:, place] = 4 + (other[:, place] - 3) % (VOCAB - 4)
-    felt = (model.logits(Batch(source, other)) != model.logits(Batch(source, target))).any(-1)
+    felt = (model.logits(pairs(source, other)) != model.logits(pairs(source, target))).any(-1)
     reached = [place <= here <= place + layers * (width - 1) for here in range(13)]
     assert felt.tolist() == [reached] * 2
 
@@ -72,7 +73,7 @@ def test_a_layer_is_its_equation() -> None:
     model, source, target = build(layers=1), tokens(1, 6), tokens(1, 5, seed=3)
     encoder, decoder = model.encoder, model.decoder
     e = encoder.positions(encoder.embed(source), torch.arange(6))[0]
-    z = model.encoder(source).states[0]
+    z = model.encoder(side(source)).states[0]
     g = decoder.positions(decoder.embed(target), torch.arange(5))[0]
     x, layer = decoder.enter(g), decoder.layers[0]
     for place in range(4):
@@ -83,10 +84,11 @@ def test_a_layer_is_its_equation() -> None:
         a = (z @ d / math.sqrt(5)).softmax(0)
         c = math.sqrt(6) * sum(a[j] * (z[j] + e[j]) / math.sqrt(2) for j in range(6))
         h = (x[place] + (y + layer.told(c)) / math.sqrt(2)) / math.sqrt(2)
-        found = model.hidden(Batch(source, target))[0, place]
+        found = model.hidden(pairs(source, target))[0, place]
         torch.testing.assert_close(found, decoder.leave(h))
-    seen = model.attention(Batch(source, target))  # (batch, layers, heads, target, source)
-    torch.testing.assert_close(seen[0, 0, 0, 3], a)
+    with watch(model) as seen:
+        model.hidden(pairs(source, target))
+    torch.testing.assert_close(seen.of(layer.attention)[0][0, 0, 3], a)  # of (batch, heads, target, source)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -94,6 +96,7 @@ def test_a_layer_is_its_equation() -> None:
 def test_however_deep_a_stack_enlarges_nothing_and_is_not_silent(dropout: float) -> None:
     for layers in (1, 10, 30):
         model = build(embedding=64, hidden=64, layers=layers, dropout=dropout).train()
-        encoded, hidden = model.encoder(tokens(16, 12)), model.hidden(Batch(tokens(16, 12), tokens(16, 12, seed=3)))
+        source, target = tokens(16, 12), tokens(16, 12, seed=3)
+        encoded, hidden = model.encoder(side(source)), model.hidden(pairs(source, target))
         assert 0 < encoded.states.std() < 2
         assert 0.4 < hidden.std() < 2

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made import labelled, pairs, tagged, target_of, text
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.data.batches import SPELT, Encoded
-from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, PAD, Batch, Fits, Loss, UserError
+from regard.compare import speed as timing
+from regard.compare.speed import speed
+from regard.data.batches import Encoded
+from regard.data.fields import SPELT
+from regard.interface import BOS, EOS, PAD, Batch, Fits, Ids, Label, Loss, Padded, Picture, Shapes, TagIds, UserError
 from regard.layers.attention import Attention, Scaled
 from regard.layers.cells import CELLS
-from regard.layers.kernels import plain
-from regard.layers.reading import LETTER_DIM
+from regard.layers.fast.switch import plain
 from regard.layers.recurrent import Recurrent
+from regard.layers.spelling import LETTER_DIM
 from regard.models import MODELS
-from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
-from regard.predict.search import predict
+from regard.predict.decoding import Decoding
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model
-from regard.train import cost
-from regard.train.cost import flops, flops_per_token, speed
+from regard.tasks.registry import TASKS
+from regard.train.cost import flops, flops_per_token
 
 BATCH, SOURCE, TARGET = 5, 17, 19  # before the first step is no state to have a gradient: 1 of 3 · time products
 VOCAB, NAMES = 307, 31
 EMBEDDING, HIDDEN, FILTERS, LETTERS = 40, 48, 36, 20
 DIM, HEADS, FEED, LAYERS = 48, 3, 96, 2
+HEIGHT, WIDTH, PATCH = 20, 28, 4
 TOKENS = BATCH * TARGET - 3  # the targets that are no padding
 
 # --- forward operations, written out -----------------------------------------------------------------------------
@@ -57,6 +61,7 @@ GATES = {"tanh": (1, 1), "relu": (1, 1), "lstm": (4, 4), "gru": (3, 3), "gru-aft
 def recurrence(cell: str, time: int, inputs: int) -> int:
     """X Wₓ and H Wₕ, for each gate that hears them."""
     hear_x, hear_h = GATES[cell]
+    hear_x -= cell == "mut1" and inputs == HIDDEN  # X itself, without a product
     return product(BATCH * time, inputs, hear_x * HIDDEN) + product(BATCH * time, HIDDEN, hear_h * HIDDEN)
 
 
@@ -136,12 +141,13 @@ def windows(inputs: int) -> int:
 
 # --- every model -------------------------------------------------------------------------------------------------
 
-ONE_TEXT = Vocabulary(VOCAB, VOCAB, joint=True)
-PAIRS = Vocabulary(VOCAB, VOCAB)
-LABELS = Vocabulary(VOCAB, 4 + NAMES)
-TAGS = Vocabulary(VOCAB, 4 + NAMES, per_word=True)
+ONE_TEXT = Shapes(None, Ids(VOCAB))
+PAIRS = Shapes(Ids(VOCAB), Ids(VOCAB))
+LABELS = Shapes(Ids(VOCAB), Label(NAMES))
+TAGS = Shapes(Ids(VOCAB), TagIds(NAMES))
+PIXELS = Shapes(Picture(HEIGHT, WIDTH, channels=1), Label(NAMES))
 
-Case = tuple[str, Vocabulary, dict[str, Any], int]  # what is counted, of which settings, and what it should be
+Case = tuple[str, Shapes, dict[str, Any], int]  # what is counted, of which settings, and what it should be
 
 
 def table() -> dict[str, Case]:
@@ -266,30 +272,33 @@ CASES = table()
 
 
 def build(name: str) -> nn.Module:
-    model, vocabulary, settings, _ = CASES[name]
+    model, shapes, settings, _ = CASES[name]
     torch.manual_seed(1)
-    return MODELS[model].build(MODELS[model].config(**settings), vocabulary)
+    return MODELS[model].build(MODELS[model].config(**settings), shapes)
 
 
 def batch_of(name: str) -> Batch:
     """Rows of which one is three tokens shorter than the others."""
-    _, vocabulary, _, _ = CASES[name]
+    _, shapes, _, _ = CASES[name]
     random = torch.Generator().manual_seed(2)
     source = torch.randint(4, VOCAB, (BATCH, SOURCE), generator=random)
     target = torch.randint(4, VOCAB, (BATCH, 1 + TARGET), generator=random)
     target[:, 0] = BOS
     source[:, -1] = EOS
     source[0, -4:], target[0, -3:] = torch.tensor([EOS, PAD, PAD, PAD]), PAD
-    if vocabulary is ONE_TEXT:
-        return Batch.of_text(target)
-    if vocabulary is PAIRS:
-        return Batch(source, target)
-    if vocabulary is LABELS:
-        return Batch(source, torch.randint(4, 4 + NAMES, (BATCH, 1), generator=random))
+    if shapes is ONE_TEXT:
+        return text(target)
+    if shapes is PIXELS:
+        pixels = torch.rand(BATCH, HEIGHT, WIDTH, generator=random)
+        return replace(batch_of("cnn labels"), source=Padded(pixels, torch.ones(BATCH, HEIGHT, dtype=torch.bool)))
+    if shapes is PAIRS:
+        return pairs(source, target)
+    if shapes is LABELS:
+        return labelled(source, torch.randint(NAMES, (BATCH,), generator=random))
     words = source > EOS
     letters = torch.randint(1, 257, (*source.shape, SPELT), generator=random)
-    tags = torch.randint(4, 4 + NAMES, source.shape, generator=random)
-    return Batch(source, tags * words, spelling=letters * words[..., None])
+    tags = torch.randint(NAMES, source.shape, generator=random)
+    return tagged(source, tags * words, spelling=letters * words[..., None])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -306,8 +315,7 @@ def test_per_token_is_over_all_batches_together() -> None:
         model, batch = build(name), batch_of(name)
         assert flops_per_token(model, [batch]) == flops(model, batch)[0] / tokens
     model, batch = build("gpt"), batch_of("gpt")
-    assert batch.target is not None
-    short = Batch.of_text(batch.target[1:, : TARGET // 2])
+    short = text(target_of(batch)[1:, : TARGET // 2])
     both = flops(model, batch)[0] + flops(model, short)[0]
     assert flops_per_token(model, iter([batch, short])) == both / (TOKENS + (BATCH - 1) * (TARGET // 2 - 1))
     assert flops_per_token(build("ngram"), [batch]) == flops_per_token(model, []) == 0
@@ -348,9 +356,9 @@ def test_the_plain_form_gives_what_the_kernel_gives() -> None:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ["rnn_lm lstm", "transformer", "birnn tags"])
 def test_counting_changes_nothing(name: str, training: bool) -> None:
-    model, vocabulary, settings, _ = CASES[name]
+    model, shapes, settings, _ = CASES[name]
     normalised = {"normalisation": "batch"} if model == "transformer" else {}  # whose running means training moves
-    made: Any = MODELS[model].build(MODELS[model].config(**settings, **normalised), vocabulary).train(training)
+    made: Any = MODELS[model].build(MODELS[model].config(**settings, **normalised), shapes).train(training)
     made.loss(batch_of(name)).objective.backward()
     first = next(made.children())
     first.train(not training)
@@ -395,39 +403,44 @@ LINES = ["the cat sees a dog", "a dog", "the dog sleeps", "", "a cat", "the sad 
 
 def run_of(task: str, model: str, **settings: object) -> Run:
     """Never trained, which is enough to be fast or slow."""
-    naming = task in ("classification", "tagging")
-    kind: Any = "given" if task == "tagging" else "words"
     recipe = parse_recipe(
         {
             "task": task,
             "data": {"name": "world"},
-            "tokens": {"kind": kind},
+            "tokens": {"kind": "given" if task == "tagging" else "words", "size": 0},
             "model": {"name": model, **settings},
             "train": {"steps": 1},
-        }
+        },
+        tasks=TASKS,
     )
-    named = [(line, " ".join("xy"[len(word) % 2] for word in line.split())) for line in LINES if line]
-    if naming:
-        tokenizers = Tokenizers.for_names(lambda: named, kind=kind, size=0, at_least=1, per_word=task == "tagging")
-    else:
-        tokenizers = Tokenizers.train(lambda: [(line,) for line in LINES], kind=kind, size=0, joint=True, at_least=1)
-    built = build_model(recipe, tokenizers)
+    examples = {
+        "translation": [(line, line) for line in LINES],
+        "language": [(line,) for line in LINES],
+        "classification": [(line, "xy"[len(line) % 2]) for line in LINES if line],
+        "tagging": [(line, " ".join("xy"[len(word) % 2] for word in line.split())) for line in LINES if line],
+    }[task]
+    fields = recipe.task.learn(lambda: examples, recipe.tokens)
+    built = build_model(recipe, fields)
     if isinstance(built, Fits):
-        ids = tokenizers.target.encode_all(LINES)
-        built.fit(Encoded(np.array(sum(ids, [])), np.cumsum([0, *map(len, ids)])))
-    return Run(recipe, tokenizers, built.eval(), torch.device("cpu"))
+        ids = fields["target"].encode(LINES)
+        built.fit(Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)])))
+    return Run(recipe, fields, built.eval(), torch.device("cpu"))
 
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str | int]:
     """The clock's readings, a second apart, and in between the rows of each batch that is read."""
     seen: list[str | int] = []
-    monkeypatch.setattr(cost.time, "perf_counter", lambda: seen.append("clock") or float(seen.count("clock")))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: seen.append("clock") or float(seen.count("clock")))
     return seen
 
 
 def note(events: list[str | int], part: nn.Module) -> None:
-    part.register_forward_hook(lambda _, given, made: events.append(len(given[0])))
+    part.register_forward_hook(lambda _, given, made: events.append(rows_in(given[0])))
+
+
+def rows_in(given: Any) -> int:
+    return len(given.mask if isinstance(given, Padded) else given)
 
 
 SMALL: dict[str, dict[str, object]] = {
@@ -439,7 +452,7 @@ SMALL: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("model", SMALL)
 def test_a_translator_writes_so_many_tokens_a_second(model: str, events: list[str | int]) -> None:
     run = run_of("translation", model, **SMALL[model])
-    written = sum(len(prediction.tokens) for prediction in predict(run, LINES))
+    written = sum(len(prediction.tokens) for prediction in run.predict(LINES, Decoding()))
     assert written
     note(events, run.model.get_submodule("encoder"))
     assert speed(run, LINES, rows=3) == written  # in what the clock says was a second
@@ -452,7 +465,7 @@ def test_a_translator_writes_so_many_tokens_a_second(model: str, events: list[st
 @pytest.mark.parametrize("model, sizes", [("rnn_lm", {"embedding": 8, "hidden": 8}), ("ngram", {"order": 2})])
 def test_a_language_model_writes_so_many_texts_at_a_time(model: str, sizes: Any, events: list[str | int]) -> None:
     run = run_of("language", model, **sizes)
-    texts = [predict(run, [line] * 4) for line in (LINES[5], LINES[1])]  # the longest of seven, and the fifth
+    texts = [run.predict([line] * 4) for line in (LINES[5], LINES[1])]  # the longest of seven, and the fifth
     for part in run.model.children():
         note(events, part)
     assert speed(run, LINES, rows=4) == sum(len(text.tokens) for four in texts for text in four) > 8

@@ -37,17 +37,19 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import typer.main
 from torch import Tensor
 
 import regard.train.session  # noqa: F401
 from regard import cli
 from regard.checkpoint import UNFINISHED, Folder, append, append_log, read_tensors, write_atomically, write_tensors
 from regard.data.batches import Encoded
-from regard.data.tokenizers import Tokenizers
+from regard.data.fields import Fields, train_texts
 from regard.interface import UserError
+from regard.loading import load
 from regard.recipe import parse_recipe
-from regard.run import load
 from regard.runs import log_entries
+from regard.tasks.registry import TASKS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and mounts are as Linux has them")
 REGARD = [sys.executable, "-m", "regard"]
@@ -128,11 +130,12 @@ def serve() -> None:
 
 def warm_up() -> None:
     """What takes long the first time; the first optimiser imports half of torch."""
+    cli.app = typer.main.get_command(cli.app)
     sys.argv = ["regard", "train", os.devnull]
     with suppress(SystemExit), redirect_stderr(io.StringIO()):
         cli.main()
     import_module("rich.live")
-    parse_recipe(tomllib.loads(RECIPE)).to_toml()
+    parse_recipe(tomllib.loads(RECIPE), tasks=TASKS).to_toml()
     weight = torch.nn.Parameter(torch.ones(2, 3))
     optimiser = torch.optim.AdamW([weight], fused=True)
     weight.sum().backward()
@@ -169,9 +172,10 @@ def be_child(request: dict[str, Any], pipes: list[int]) -> None:
 def count_calls(which: str, at: int, number: int) -> list[int]:
     """Count the calls that this process makes, and send it a signal before one of them."""
     counted = [0]
+    kind, counts = COUNTED.get(which, ("", is_call))
 
     def hook(frame: FrameType, event: str, called: Any) -> None:
-        if COUNTED[which](frame, event, called):
+        if event == kind and counts(frame, called):
             counted[0] += 1
             if counted[0] == at:
                 os.kill(os.getpid(), number)
@@ -181,22 +185,20 @@ def count_calls(which: str, at: int, number: int) -> list[int]:
     return counted
 
 
-def is_call(frame: FrameType, event: str, called: Any) -> bool:
-    return event == "call"
+def is_call(frame: FrameType, called: Any) -> bool:
+    return True
 
 
-def is_write(frame: FrameType, event: str, called: Any) -> bool:
+def is_write(frame: FrameType | None, called: Any) -> bool:
     """A call that changes the disk."""
-    if event != "c_call":
-        return False
     if called.__name__ == "flush":
         return isinstance(called.__self__, io.BufferedWriter)
     return called.__self__ is posix and called.__name__ in ("mkdir", "write", "fsync", "replace", "unlink")
 
 
-def is_save(frame: FrameType | None, event: str, called: Any) -> bool:
+def is_save(frame: FrameType | None, called: Any) -> bool:
     """A write of weights that are not in their place yet."""
-    if not (event == "c_call" and called.__name__ in ("flush", "fsync", "replace") and is_write(frame, event, called)):
+    if not (called.__name__ in ("flush", "fsync", "replace") and is_write(frame, called)):
         return False
     names = []
     while frame is not None:
@@ -205,7 +207,7 @@ def is_save(frame: FrameType | None, event: str, called: Any) -> bool:
     return "write_tensors" in names and "flush_folder" not in names
 
 
-COUNTED = {"calls": is_call, "writes": is_write, "saves": is_save}
+COUNTED = {"calls": ("call", is_call), "writes": ("c_call", is_write), "saves": ("c_call", is_save)}
 
 
 class Nursery:
@@ -469,6 +471,46 @@ def test_opening_may_be_killed_before_any_write(regard_, brief, tmp_path):
     assert_goes_on(regard_, folder, brief)
 
 
+OTHER_TASKS = {
+    "language": """
+task = "language"
+data = {name = "text", train = "train.source", valid = "valid.source"}
+tokens = {kind = "characters", size = 0}
+model = {name = "rnn_lm", embedding = 5, hidden = 7, tie = false}
+train = {steps = 2, validate_every = 1, precision = "float32"}
+""",
+    "tagging": """
+task = "tagging"
+data = {name = "world", sentences = 23, valid = 7}
+tokens = {size = 0}
+model = {name = "birnn", embedding = 5, hidden = 7, letters = 3}
+train = {steps = 2, validate_every = 1, precision = "float32"}
+""",
+}
+
+
+@pytest.mark.parametrize("task", OTHER_TASKS)
+def test_half_written_files_of_every_side_are_swept(regard_, home, tmp_path, task):
+    """Killed while any file of its data is written, a run leaves half of it, and the next attempt removes that."""
+    (home / f"{task}.toml").write_text(OTHER_TASKS[task])
+    straight = regard_("train", f"{task}.toml", "-o", tmp_path / "straight")
+    assert (straight.code, straight.err) == (0, "")
+    sides = {"language": ("target",), "tagging": ("source", "target", "spelling")}[task]
+    wanted = {f"{split}.{side}" for split in ("train", "valid") for side in sides}
+    met: set[str] = set()
+    folder, at = tmp_path / "run", 0
+    while met < wanted:
+        at += 5
+        assert regard_("train", f"{task}.toml", "-o", folder, counted="writes", at=at).code == -signal.SIGKILL
+        half = {file.name for file in (folder / "data").glob(".*.npy.*")}
+        met |= {".".join(name.split(".")[1:3]) for name in half}
+    assert half
+    ended = regard_("train", f"{task}.toml", "-o", folder)
+    assert (ended.code, ended.err) == (0, "")
+    assert not list(folder.rglob(".*"))
+    assert ending(folder) == ending(tmp_path / "straight")
+
+
 def test_without_the_random_state_it_would_end_elsewhere(regard_, straight, moments, tmp_path):
     """The comparison can fail."""
     folder = tmp_path / "run"
@@ -570,11 +612,15 @@ TASK = {"toy.toml", "train.source", "train.target", "valid.source", "valid.targe
 
 
 def wait_until_read(fifo: Path, reader: subprocess.Popen[str]) -> int:
-    while reader.poll() is None:
-        try:
-            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError as problem:  # nobody reads yet
-            assert problem.errno == errno.ENXIO
+    ended = os.pidfd_open(reader.pid)
+    try:
+        while not select.select([ended], [], [], 0.01)[0]:
+            try:
+                return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as problem:  # nobody reads yet
+                assert problem.errno == errno.ENXIO
+    finally:
+        os.close(ended)
     raise AssertionError(reader.communicate())
 
 
@@ -600,6 +646,21 @@ def test_a_true_process_that_reads_may_be_asked_too(regard_, brief, home, waitin
     assert child.returncode == 128 + signal.SIGTERM
     assert (out, err) == ("", "Interrupted before the first step; the same command begins again.\n")
     assert_goes_on(regard_, tmp_path / "run", brief)
+
+
+# --- The end, and going on from it -------------------------------------------------------------------------------
+
+
+def test_a_run_that_early_stopping_ended_goes_on_with_more_patience(regard_, straight, home, tmp_path):
+    """As if it had had it from the start."""
+    patient = trained(regard_, tmp_path / "patient", "train.patience=4")
+    assert max(patient.validations) > max(straight.validations)
+    folder = Path(shutil.copytree(home / "straight", tmp_path / "run"))
+    said = regard_("train", "toy.toml", "-o", folder)
+    assert (said.code, said.err) == (0, "")
+    assert "This run is finished, by early stopping: raise train.patience to go on." in said.out
+    assert ending(folder) == straight.end
+    assert_goes_on(regard_, folder, patient)
 
 
 # --- Room and permission -----------------------------------------------------------------------------------------
@@ -630,7 +691,7 @@ def test_a_limit_on_the_size_of_files_costs_nothing(regard_, brief, half, tmp_pa
         assert_loads(folder)
         assert_goes_on(regard_, folder, brief)
     assert ended.code == 0
-    assert met == {"tokenizer.json", "data", "state.safetensors"}
+    assert met == {"fields.json", "data", "state.safetensors"}
     shutil.copytree(half, tmp_path / "long")
     with (tmp_path / "long" / "log.jsonl").open("a") as log:
         log.write("\n" * 99_990)
@@ -686,7 +747,7 @@ def test_a_full_disk_costs_nothing(regard_, brief, half, disk):
         assert_goes_on(regard_, folder, brief)
         shutil.rmtree(folder)
     assert ended.code == 0
-    assert {"environment.json", "tokenizer.json", "data", "model.safetensors", "state.safetensors"} <= met
+    assert {"environment.json", "fields.json", "data", "model.safetensors", "state.safetensors"} <= met
 
 
 def test_a_disk_that_is_full_when_a_run_is_resumed_costs_nothing(regard_, brief, half, disk):
@@ -699,7 +760,7 @@ def test_a_disk_that_is_full_when_a_run_is_resumed_costs_nothing(regard_, brief,
         after = contents(folder)
         assert before.keys() == after.keys()
         kept = {name for name, content in before.items() if after[name] == content}
-        assert kept >= {"last/state.safetensors", "tokenizer.json", "environment.json", "data/train"}
+        assert kept >= {"last/state.safetensors", "fields.json", "environment.json", "data/train"}
         assert all(after[name][: len(before[name])] == before[name] for name in ("log.jsonl", "samples.txt"))
         assert_loads(folder)
         (disk / "ballast").unlink()
@@ -749,7 +810,7 @@ def assert_costs_nothing(regard_: Nursery, half: Path, spot: Path, file: str, da
     damaged = contents(folder)
     if file != "model.safetensors":
         assert_refused(regard_("train", "toy.toml", *BRIEF, "-o", folder), *words)
-    if file in ("model.safetensors", "config.toml", "tokenizer.json"):
+    if file in ("model.safetensors", "config.toml", "fields.json"):
         with pytest.raises(UserError) as refused:
             load(folder)
         assert_refused(Ended(1, "", f"regard: {refused.value}\n", 0, 0), *words)
@@ -966,6 +1027,14 @@ def edited(change: Callable[[Any], object]) -> Damage:
     return damage
 
 
+def side(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return edited(lambda saved: change(saved["sides"]))
+
+
+def tokenizer(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return side(lambda sides: change(sides["source"]["tokenizer"]))
+
+
 NO_JSON: dict[str, Damage] = {
     "missing": missing,
     "nothing": becomes(b""),
@@ -987,22 +1056,29 @@ ENVIRONMENTS = {
     "no precision": edited(lambda saved: saved.pop("precision")),
     "an unknown precision": edited(lambda saved: saved.update(precision="float8")),
 }
-TOKENIZERS = {
+FIELDS = {
     **NO_JSON,
-    "no source": edited(lambda saved: saved.pop("source")),
-    "a source that is a list": edited(lambda saved: saved.update(source=[])),
-    "no target": edited(lambda saved: saved.update(joint=False)),
-    "joint perhaps": edited(lambda saved: saved.update(joint="perhaps")),
-    "no vocabulary": edited(lambda saved: saved["source"].pop("vocabulary")),
-    "a vocabulary of numbers": edited(lambda saved: saved["source"].update(vocabulary=[1, 2])),
-    "a vocabulary of lists": edited(lambda saved: saved["source"].update(vocabulary=[["a"]])),
-    "a vocabulary that is text": edited(lambda saved: saved["source"].update(vocabulary="abcde")),
-    "a type twice": edited(lambda saved: saved["source"].update(vocabulary=["a", "a"])),
-    "half a character": edited(lambda saved: saved["source"].update(vocabulary=["a", "\ud800"])),
-    "no kind": edited(lambda saved: saved["source"].pop("kind")),
-    "a kind that is a list": edited(lambda saved: saved["source"].update(kind=["words"])),
-    "an unknown kind": edited(lambda saved: saved["source"].update(kind="wordpiece")),
-    "bpe without bytes": edited(lambda saved: saved["source"].update(kind="bpe", merges=[])),
+    "no sides": edited(lambda saved: saved.pop("sides")),
+    "sides that are a list": edited(lambda saved: saved.update(sides=["source", "target"])),
+    "no source": side(lambda sides: sides.pop("source")),
+    "a source that is a list": side(lambda sides: sides.update(source=[])),
+    "a side too many": side(lambda sides: sides.update(spelling={"kind": "spelling"})),
+    "a source of labels": side(lambda sides: sides.update(source={"kind": "label", "names": ["a"]})),
+    "a source that begins": side(lambda sides: sides["source"].update(begins=True)),
+    "a target that begins perhaps": side(lambda sides: sides["target"].update(begins="perhaps")),
+    "a target that does not begin": side(lambda sides: sides["target"].pop("begins")),
+    "no target": side(lambda sides: sides["target"].pop("tokenizer")),
+    "a target that is something": side(lambda sides: sides["target"].update(tokenizer="something")),
+    "no vocabulary": tokenizer(lambda saved: saved.pop("vocabulary")),
+    "a vocabulary of numbers": tokenizer(lambda saved: saved.update(vocabulary=[1, 2])),
+    "a vocabulary of lists": tokenizer(lambda saved: saved.update(vocabulary=[["a"]])),
+    "a vocabulary that is text": tokenizer(lambda saved: saved.update(vocabulary="abcde")),
+    "a type twice": tokenizer(lambda saved: saved.update(vocabulary=["a", "a"])),
+    "half a character": tokenizer(lambda saved: saved.update(vocabulary=["a", "\ud800"])),
+    "no kind": tokenizer(lambda saved: saved.pop("kind")),
+    "a kind that is a list": tokenizer(lambda saved: saved.update(kind=["words"])),
+    "an unknown kind": tokenizer(lambda saved: saved.update(kind="wordpiece")),
+    "bpe without bytes": tokenizer(lambda saved: saved.update(kind="bpe", merges=[])),
 }
 MANY = [chr(0x4E00 + i // 1000) + str(i % 1000) for i in range(300_000)]
 RECIPES: dict[str, Damage] = {
@@ -1023,14 +1099,14 @@ def test_an_environment_that_is_damaged(regard_, half, tmp_path, damage):
     assert_costs_nothing(regard_, half, tmp_path, "environment.json", ENVIRONMENTS[damage], *words)
 
 
-@pytest.mark.parametrize("damage", TOKENIZERS)
-def test_a_tokenizer_that_is_damaged(regard_, half, tmp_path, damage):
-    assert_costs_nothing(regard_, half, tmp_path, "tokenizer.json", TOKENIZERS[damage], "tokenizer.json")
+@pytest.mark.parametrize("damage", FIELDS)
+def test_fields_that_are_damaged(regard_, half, tmp_path, damage):
+    assert_costs_nothing(regard_, half, tmp_path, "fields.json", FIELDS[damage], "fields.json")
 
 
-def test_a_tokenizer_that_is_another_ones(regard_, half, tmp_path):
-    huge = edited(lambda saved: saved["source"].update(vocabulary=MANY))
-    assert_costs_nothing(regard_, half, tmp_path, "tokenizer.json", huge, "expected (300004,", "restore")
+def test_fields_that_are_another_ones(regard_, half, tmp_path):
+    huge = tokenizer(lambda saved: saved.update(vocabulary=MANY))
+    assert_costs_nothing(regard_, half, tmp_path, "fields.json", huge, "expected (300004,", "restore")
 
 
 @pytest.mark.parametrize("damage", RECIPES)
@@ -1039,14 +1115,19 @@ def test_a_runs_recipe_that_is_damaged(regard_, half, tmp_path, damage):
 
 
 def test_bytes_merged_wrongly_are_refused():
-    tokenizers = Tokenizers.train(lambda: [("ab ab", "ab")], kind="bpe", size=270, joint=True, at_least=1)
-    saved = json.loads(tokenizers.to_json())
-    assert Tokenizers.from_json(json.dumps(saved)).source.encode("ab ab") == tokenizers.source.encode("ab ab")
-    assert saved["source"]["merges"]
+    kinds = TASKS["translation"].fields
+    fields = Fields(train_texts(lambda: [("ab ab", "ab")], ("source", "target"), kind="bpe", size=270))
+    saved = json.loads(fields.to_json())
+    assert fields.joint and saved["sides"]["target"]["tokenizer"] == "source"
+    again = Fields.from_json(json.dumps(saved), kinds)
+    assert again.joint and again.tokenizer("source").encode("ab ab") == fields.tokenizer("source").encode("ab ab")
+    tokenizer = saved["sides"]["source"]["tokenizer"]
+    assert tokenizer["merges"]
     wrong: tuple[Any, ...] = ("ab", ["ab"], [["a"]], [["a", 1]], [["a", "ab"]], [["é", "b"]], [[["a"], "b"]])
     for merges in wrong:
-        with pytest.raises(UserError, match="tokenizer.json is damaged"):
-            Tokenizers.from_json(json.dumps({"joint": True, "source": {**saved["source"], "merges": merges}}))
+        tokenizer["merges"] = merges
+        with pytest.raises(UserError, match="fields.json is damaged"):
+            Fields.from_json(json.dumps(saved), kinds)
 
 
 # The encoded text is made again: it holds nothing that the text and the tokenizer do not say.
@@ -1136,7 +1217,7 @@ IN_THE_WAY: dict[str, tuple[str, Damage, str]] = {
     "a link to itself as the run folder": (".", lambda path: path.symlink_to(path.name), "lock cannot be written"),
     "a folder as the lock": ("lock", some_folder, "lock cannot be written: Is a directory; move"),
     "a folder as the environment": ("environment.json", some_folder, "environment.json cannot be written"),
-    "a folder as the tokenizer": ("tokenizer.json", some_folder, "tokenizer.json cannot be written"),
+    "a folder as the fields": ("fields.json", some_folder, "fields.json cannot be written"),
     "a file as a folder": ("last", a_file, "state.safetensors cannot be written"),
     "a file as the folder of the data": ("data", a_file, "data cannot be written"),
     "a model without a recipe": ("model.safetensors", a_file, "model.safetensors is there without the config.toml"),
@@ -1205,7 +1286,7 @@ def writes_of(work: Callable[[], object]) -> list[str]:
     made: list[str] = []
 
     def hook(frame: FrameType, event: str, called: Any) -> None:
-        if is_write(frame, event, called):
+        if event == "c_call" and is_write(frame, called):
             made.append(called.__name__)
 
     sys.setprofile(hook)
@@ -1265,6 +1346,7 @@ def test_a_run_with_torn_logs_goes_on(regard_, brief, half, tmp_path):
 def test_only_what_a_killed_writer_left_is_swept(tmp_path):
     folder = Folder(tmp_path)
     left = ["last/.state.safetensors.12", ".config.toml.3", "data/.train.source.tokens.npy.45", "data/.valid.6"]
+    left += [".fields.json.5", "data/.train.target.tokens.npy.123", "data/.valid.spelling.offsets.npy.7"]
     kept = [".notes.2024", ".state.safetensors", "data/.train.csv.7", "last/state.safetensors.8", "data/train.9"]
     for name in (*left, *kept):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -16,12 +16,15 @@ import pytest
 import torch
 from browser import chromium, visit
 from command import Call
+from made import pairs, target_of
 from torch import Tensor, nn
 
 from regard import load
-from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, PAD, Batch, UserError
+from regard.data.fields import Fields, train_texts
+from regard.data.sources import examples
+from regard.interface import BOS, EOS, PAD, Batch, Ids, Inside, Shapes, UserError
 from regard.layers.cells import CELLS, Cell, State
+from regard.layers.inside import recurrences_in
 from regard.layers.recurrent import Recurrent
 from regard.look.gradient_flow import (
     Felt,
@@ -29,16 +32,17 @@ from regard.look.gradient_flow import (
     gradient_flow,
     gradient_norm,
     last_loss,
-    layer_names,
+    layers_of,
     recurrent_blocks,
     spectra,
 )
 from regard.look.gradients import FEWEST, ROWS, reach, text_windows, untrained
 from regard.models import rnn_lm, rnnsearch, seq2seq
-from regard.models.design import Vocabulary
 from regard.recipe import Recipe, parse_recipe
 from regard.run import Run, build_model
-from regard.show.gradient_plot import Dots, bars, log_plot, table
+from regard.show.line_chart import Curve
+from regard.show.text_plot import bars, text_plot, text_table
+from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
 VOCAB, HIDDEN, TIME, ROW_COUNT = 11, 7, 13, 3
@@ -52,7 +56,14 @@ def texts(rows: int = ROW_COUNT, time: int = TIME) -> Batch:
 def language_model(cell: str, *, layers: int = 1, hidden: int = HIDDEN):
     torch.manual_seed(1)
     config = rnn_lm.Config(embedding=hidden, hidden=hidden, layers=layers, cell=cell, dropout=0.0)  # type: ignore[arg-type]
-    return rnn_lm.build(config, Vocabulary(VOCAB, VOCAB)).double().eval()
+    return rnn_lm.build(config, Shapes(Ids(VOCAB), Ids(VOCAB))).double().eval()
+
+
+class Bare(Recurrent):
+    """A recurrence that is a model by itself."""
+
+    def inspect(self) -> Inside:
+        return Inside(recurrences=recurrences_in(self, "target"))
 
 
 # How far
@@ -71,7 +82,7 @@ def test_a_scaled_rotation_has_the_slope_of_its_scale(factor):
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_so_it_has_in_a_bare_recurrence(factor):
-    bare = Recurrent(cell=CELLS["identity"], input_dim=5, hidden=8).double()
+    bare = Bare(cell=CELLS["identity"], input_dim=5, hidden=8).double()
     bare.forwards[0].weight_hh.data.mul_(factor)  # orthogonal as it begins
     x = torch.randn(4, 60, 5, dtype=torch.float64)
     flow = gradient_flow(bare, lambda: bare(x)[0][:, -1].square().sum(-1))
@@ -84,7 +95,7 @@ def test_what_is_felt_in_a_state_is_the_gradient_to_a_state_given_from_there(cel
     model, batch = language_model(cell), texts()
     felt = batch_flow(model, batch).felt
     assert [each.state for each in felt] == (["h", "c"] if cell == "lstm" else ["h"])
-    tokens = batch.target
+    tokens = target_of(batch)
     for time in (1, 4, TIME):
         _, state = model.body(model.embed(tokens[:, :time]))
         *_, carried = (part.detach().requires_grad_() for part in state[0])
@@ -116,8 +127,8 @@ def test_last_loss_is_that_of_the_last_token():
 
 SMALL = {"embedding": 5, "hidden": HIDDEN, "dropout": 0.0}
 TRANSLATORS = {
-    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=2), Vocabulary(VOCAB, VOCAB)),
-    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL, layers=2), Vocabulary(VOCAB, VOCAB)),
+    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=2), Shapes(Ids(VOCAB), Ids(VOCAB))),
+    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL, layers=2), Shapes(Ids(VOCAB), Ids(VOCAB))),
 }
 
 
@@ -128,10 +139,10 @@ def test_of_pairs_each_number_is_the_mean_over_rows_whatever_their_lengths(name)
     source = torch.tensor([[4, 5, 6, 7, EOS], [8, 9, EOS, PAD, PAD]])
     target = torch.tensor([[BOS, 4, 5, EOS, PAD, PAD], [BOS, 6, 7, 8, 9, EOS]])
     alone = [
-        batch_flow(model, Batch(source[:1, :5], target[:1, :4])),
-        batch_flow(model, Batch(source[1:, :3], target[1:])),
+        batch_flow(model, pairs(source[:1, :5], target[:1, :4])),
+        batch_flow(model, pairs(source[1:, :3], target[1:])),
     ]
-    together = batch_flow(model, Batch(source, target))
+    together = batch_flow(model, pairs(source, target))
     for both, *each in zip(together.felt, *(flow.felt for flow in alone), strict=True):
         assert len(both.norms) == 3  # <eos> of a source of 2, of a target of 2
         assert both.norms == pytest.approx([sum(one) / 2 for one in zip(*(f.norms for f in each), strict=False)])
@@ -186,7 +197,7 @@ class Stranger(Cell):
 
 
 def test_a_strangers_cell_is_looked_into_as_well():
-    bare = Recurrent(cell=Stranger, input_dim=3, hidden=3)
+    bare = Bare(cell=Stranger, input_dim=3, hidden=3)
     flow = gradient_flow(bare, lambda: bare(torch.ones(2, 9, 3))[0][:, -1].sum(-1))
     assert [(each.block, each.largest) for each in flow.spectra] == [("block 1", 2.0)]
     assert flow.gates == () and flow.felt[0].slope == pytest.approx(math.log(2))
@@ -207,7 +218,7 @@ class Leaky(Cell):
 
 
 def test_a_cell_need_not_have_matrices():
-    bare = Recurrent(cell=Leaky, input_dim=3, hidden=3)
+    bare = Bare(cell=Leaky, input_dim=3, hidden=3)
     flow = gradient_flow(bare, lambda: bare(torch.ones(2, 9, 3))[0][:, -1].sum(-1))
     assert flow.spectra == () and flow.felt[0].slope == pytest.approx(math.log(0.5))
 
@@ -254,37 +265,37 @@ def recipe_of(
             "model": {"name": model, **({} if model == "ngram" else sizes)},
             "train": {"steps": 2, "validate_every": 2, "precision": "float32", **train},
         },
+        tasks=TASKS,
         folder=folder,
     )
 
 
 def run_of(recipe: Recipe) -> Run:
-    data = recipe.data.texts("train", recipe.folder)  # type: ignore[attr-defined]
-    every = [(text,) for text in data]
-    tokenizers = Tokenizers.train(lambda: every, kind="characters", size=0, joint=True, at_least=1)
-    return Run(recipe, tokenizers, build_model(recipe, tokenizers).eval(), torch.device("cpu"))
+    every = list(examples(recipe.data, "train", recipe.folder))
+    fields = Fields(train_texts(lambda: every, ("target",), kind="characters", size=0))
+    return Run(recipe, fields, build_model(recipe, fields).eval(), torch.device("cpu"))
 
 
 def test_a_model_of_lines_reads_the_beginnings_of_the_longest(tmp_path):
     run = run_of(recipe_of(tmp_path))
-    few = text_windows(run, 50).target  # 52 tokens with <bos> and <eos>: few lines have them
-    assert few is not None and few.shape[0] >= FEWEST and few.shape[1] <= 52
+    few = target_of(text_windows(run, 50))  # 52 tokens with <bos> and <eos>: few lines have them
+    assert few.shape[0] >= FEWEST and few.shape[1] <= 52
     assert (few[:, 0] == BOS).all() and not (few == PAD).any()
-    many = text_windows(run, 10).target
-    assert many is not None and many.shape == (ROWS, 12)
+    many = target_of(text_windows(run, 10))
+    assert many.shape == (ROWS, 12)
     lines = set((tmp_path / "train.txt").read_text().splitlines())
     for row in many.tolist():
-        assert any(line.startswith(run.tokenizers.target.decode(row)) for line in lines)
+        assert any(line.startswith(run.tokenizer("target").decode(row)) for line in lines)
 
 
 def test_a_model_of_a_file_reads_windows_from_all_over_it(tmp_path):
     run = run_of(recipe_of(tmp_path, unit="file"))
-    rows = text_windows(run, 30).target
+    rows = target_of(text_windows(run, 30))
     text = (tmp_path / "train.txt").read_text()
-    assert rows is not None and rows.shape == (ROWS, 32)
-    found = [text.find(run.tokenizers.target.decode(row)) for row in rows[1:].tolist()]
+    assert rows.shape == (ROWS, 32)
+    found = [text.find(run.tokenizer("target").decode(row)) for row in rows[1:].tolist()]
     assert found == sorted(found) and found[0] > 0 and found[-1] > 0.9 * (len(text) - 32)
-    assert text_windows(run, 10**6).target.shape == (1, len(text) + 1)  # type: ignore[union-attr]
+    assert target_of(text_windows(run, 10**6)).shape == (1, len(text) + 1)
 
 
 def test_before_training_is_as_the_first_step_found_it_and_looking_changes_nothing(tmp_path):
@@ -335,7 +346,7 @@ def test_what_does_not_recur_is_refused(tmp_path, model):
 def test_too_little_to_look_back_over(tmp_path):
     with pytest.raises(UserError, match="too short"):
         reach(run_of(recipe_of(tmp_path, lengths=range(0, 2))))
-    with pytest.raises(UserError, match="--length 0"):
+    with pytest.raises(UserError, match="length of 0"):
         reach(run_of(recipe_of(tmp_path)), length=0)
 
 
@@ -344,7 +355,7 @@ def test_too_little_to_look_back_over(tmp_path):
 
 def test_a_plot_has_every_point_where_it_belongs():
     values = [10.0**-place for place in range(9)]
-    lines = log_plot([Dots("o", values), Dots("x", [1.0, 0.0, math.nan])], width=60).plain.split("\n")
+    lines = text_plot([Curve("o", values), Curve("x", [1.0, 0.0, math.nan], mark="x")], width=60).plain.split("\n")
     assert max(map(len, lines)) <= 60
     marks = {(line, column) for line, text in enumerate(lines[:17]) for column, sign in enumerate(text) if sign == "o"}
     columns = sorted(column for _, column in marks)
@@ -356,7 +367,7 @@ def test_a_plot_has_every_point_where_it_belongs():
 def test_bars_and_tables_hold_everything():
     assert bars([0.0, 0.49, 1.0]) == "▁▄█"
     assert len(bars(np.linspace(0, 1, 100).tolist())) == 32
-    shown = table([{"name": "猫", "n": "1" * 90}, {"name": "cat", "n": "2"}]).plain.splitlines()
+    shown = text_table([{"name": "猫", "n": "1" * 90}, {"name": "cat", "n": "2"}]).plain.splitlines()
     assert shown == ["name  n", "猫    " + "1" * 90, "cat   2"]
 
 
@@ -433,7 +444,7 @@ def test_the_page_opens_anywhere_and_holds_the_numbers(trained: Path, call: Call
         (["--gates"], "no sentence to look at"),
         ([], "no sentence to look at"),
         (["--gradients", "--html", "x.html", "--json"], "--html and --json exclude each other"),
-        (["a b"], "reads no source"),
+        (["a b"], "no attention to look at in language"),
     ],
 )
 def test_what_makes_no_sense_is_refused(trained: Path, call: Call, arguments: list[str], said: str) -> None:
@@ -442,7 +453,11 @@ def test_what_makes_no_sense_is_refused(trained: Path, call: Call, arguments: li
 
 
 def test_names_of_layers():
-    assert list(layer_names(["body.forwards.0", "body.forwards.1"]).values()) == ["layer 1", "layer 2"]
+    assert list(layers_of(language_model("tanh", layers=2))) == ["layer 1", "layer 2"]
+    assert list(layers_of(TRANSLATORS["rnnsearch"]())) == [
+        *("encoder 1 →", "encoder 2 →", "encoder 1 ←", "encoder 2 ←"),
+        *("decoder 1", "decoder 2"),
+    ]
 
 
 # What the gates are for

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import pytest
 import torch
-import typer.main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,13 +28,12 @@ import regard
 from regard import cli
 from regard.checkpoint import Folder, read_tensors, write_tensors
 from regard.config import fields_of, to_toml
-from regard.data.sources import SOURCES
 from regard.data.text import one_line
-from regard.data.tokens import OFFSET
 from regard.interface import EOS, UNK
+from regard.loading import read_recipe
 from regard.models import MODELS
-from regard.predict.search import Decoding, Prediction
-from regard.recipe import Tokens, read_recipe
+from regard.predict.decoding import Decoding, Prediction
+from regard.tasks.registry import TASKS
 from regard.train.training import TrainConfig
 
 REGARD = [sys.executable, "-m", "regard"]
@@ -126,13 +124,11 @@ def assert_refused(result: Result, *words: str) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def built_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Typer builds the commands anew for each call, which would take half of the time."""
+def terminal(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a command that hangs is told of."""
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         TERMINAL[0] = os.dup(2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "app", typer.main.get_command(cli.app))
-        yield
+    yield
     os.close(TERMINAL[0])
 
 
@@ -194,7 +190,7 @@ def lines_of(text: str) -> list[str]:
     return lines
 
 
-BRIEF, SHORT = ["--min-length", "3", "--max-length", "7"], Decoding(min_length=3, max_length=7)
+BRIEF, SHORT = ["--min-length", "3", "--max-length", "7"], Decoding(beam=5, min_length=3, max_length=7)
 every_run = pytest.mark.parametrize("name", RUNS)
 
 
@@ -239,13 +235,13 @@ def test_lines_that_are_too_long_are_cut_and_named(kitchen, tmp_path, name):
     assert [entry["cut"] for entry in entries] == [False, True, True, True, True]
     assert [line.partition(":")[0] for line in lines_of(result.err)] == [f"Line {n} is too long" for n in (2, 3, 4, 5)]
     assert "at most 1000 tokens" in result.err
-    alone = regard.load(kitchen / name).predict(long[:1], Decoding(max_length=3))
+    alone = regard.load(kitchen / name).predict(long[:1], Decoding(beam=5, max_length=3))
     assert entries[0]["text"] == alone[0].text
 
 
 def test_a_special_token_that_is_typed_is_text(kitchen):
     for kind in KINDS:
-        source = regard.load(kitchen / f"rnnsearch-{kind}").tokenizers.source
+        source = regard.load(kitchen / f"rnnsearch-{kind}").tokenizer("source")
         for special in ("<pad>", "<bos>", "<eos>"):
             ids = source.encode(special)
             assert len(ids) > 1 and all(token >= UNK for token in ids)
@@ -273,12 +269,13 @@ def test_as_many_lines_as_line_ends_and_what_follows_the_last(kitchen, tmp_path,
 
 
 def writer(run: Path, copy: Path, text: str) -> Path:
-    """A copy of a run that writes this token and nothing else."""
+    """A copy of a run that writes this token and nothing else, and never ends."""
     shutil.copytree(run, copy)
-    tokenizer = regard.load(run).tokenizers.target
-    (token,) = [token for token in range(OFFSET, tokenizer.size) if tokenizer.decode([token]) == text]
+    tokenizer = regard.load(run).tokenizer("target")
+    (token,) = [token for token in range(tokenizer.offset, tokenizer.size) if tokenizer.decode([token]) == text]
     tensors, facts = read_tensors(Folder(copy).best)
     tensors["decoder.head.bias"][token] = 1000.0
+    tensors["decoder.head.bias"][EOS] = -math.inf
     write_tensors(Folder(copy).best, tensors, facts)
     return copy
 
@@ -401,7 +398,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "an empty run": (["{tmp}/empty"], ["is not a run"]),
     "a file as a run": (["{tmp}/text"], ["is not a run"]),
     "a run without a model": (["{tmp}/half"], ["has no model yet", "train on"]),
-    "a run without words": (["{tmp}/wordless"], ["tokenizer.json"]),
+    "a run without words": (["{tmp}/wordless"], ["fields.json"]),
     # before anything is read
     "a folder as output": (["{run}", "{tmp}/torn.gz", "-o", "{tmp}/empty"], ["empty", "folder"]),
     "output in no folder": (["{run}", "{tmp}/torn.gz", "-o", "{tmp}/nowhere/out"], ["nowhere/out"]),
@@ -430,7 +427,7 @@ def test_what_cannot_be_done_is_told_in_one_sentence(kitchen, tmp_path, what):
     shutil.copytree(kitchen / "seq2seq-words", tmp_path / "half")
     Folder(tmp_path / "half").best.unlink()
     shutil.copytree(kitchen / "seq2seq-words", tmp_path / "wordless")
-    Folder(tmp_path / "wordless").tokenizer.unlink()
+    Folder(tmp_path / "wordless").fields.unlink()
     arguments, words = REFUSED[what]
     filled = [argument.format(tmp=tmp_path, run=kitchen / "seq2seq-words") for argument in arguments]
     refused = call("predict", *filled, stdin=b"the cat\n")
@@ -750,6 +747,8 @@ def texts_for(kind: Any) -> list[str]:
     """Values of this type as TOML writes them."""
     if get_origin(kind) is Union:  # one of a few, or a class in somebody's own file
         return [*texts_for(get_args(kind)[0]), '"missing.py:Cell"', '"recipe.toml:Cell"', '"mine.py"']
+    if get_origin(kind) is tuple:
+        return ["[]", *(f"[{one}, {other}]" for one, other in product(texts_for(get_args(kind)[0])[:3], repeat=2))]
     literals = [to_toml(value) for value in get_args(kind)]
     return literals or VALUES[kind]
 
@@ -773,7 +772,8 @@ def recipes(draw: st.DrawFn) -> tuple[Corpus, bytes, list[str]]:
     values = table_of(RECIPE.format(model=model, kind=kind, sizes=SIZES[model]).replace("steps = 11", "steps = 2"))
     values = {key: value for key, value in values.items() if not key.startswith("data.")}
     values |= table_of("[data]\n" + (corpus.recipe if draw(st.integers(0, 5)) else WORLD))
-    configs = {"data": SOURCES[values["data.name"].strip('"')], "tokens": Tokens, "train": TrainConfig}
+    task = TASKS["translation"]
+    configs = {"data": task.sources[values["data.name"].strip('"')], "tokens": task.tokens, "train": TrainConfig}
     configs["model"] = MODELS[model].config
     kinds = {f"{where}.{key}": kind for where, config in configs.items() for key, kind in fields_of(config).items()}
     over = {}

@@ -3,11 +3,13 @@ what came last, hashed alike on every machine; an adaptive head is a distributio
 
 import pytest
 import torch
+from made import side
 from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
 
-from regard.interface import PAD, UserError
+from regard.interface import PAD, Padded, UserError
 from regard.layers import heads
-from regard.layers.heads import AdaptiveHead, FeatureHead, Features, SoftmaxHead, adaptive_cutoffs
+from regard.layers.heads import AdaptiveHead, FeatureHead, Features, SoftmaxHead, adaptive_cutoffs, log_probs_of
 
 BATCH, TIME, DIM, VOCAB = 3, 5, 7, 11
 REACH, ROWS = 2, 13
@@ -37,7 +39,7 @@ def test_loss_and_gradients_equal_cross_entropy(monkeypatch, smoothing, at_once)
     targets[0, 3:] = PAD
     wanted = [hidden, head.weight, head.bias]
 
-    loss = head.loss(hidden, targets)
+    loss = head.loss(hidden, side(targets))
     flat = head.logits(hidden).flatten(0, 1)
     reference = cross_entropy(flat, targets.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
     torch.testing.assert_close(loss.objective, reference)
@@ -49,9 +51,23 @@ def test_loss_and_gradients_equal_cross_entropy(monkeypatch, smoothing, at_once)
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("made", [lambda: SoftmaxHead(dim=DIM, vocab=VOCAB).double(), feature_head])
+@pytest.mark.parametrize("aside", [torch.no_grad, torch.inference_mode])
+def test_where_no_gradient_is_wanted_none_is_computed(made, aside):
+    head, targets, recent = made(), torch.randint(1, VOCAB, (BATCH, TIME)), history()
+    hidden = torch.randn(BATCH, TIME, DIM, dtype=torch.float64, requires_grad=True)
+    with FlopCounterMode(display=False) as learning:
+        expected = head.loss(hidden, side(targets), recent)
+    with aside(), FlopCounterMode(display=False) as measuring:
+        loss = head.loss(hidden, side(targets), recent)
+    assert torch.equal(loss.objective, expected.objective) and torch.equal(loss.nll, expected.nll)
+    once = 2 * BATCH * TIME * DIM * VOCAB  # one product: the logits
+    assert measuring.get_total_flops() == once and learning.get_total_flops() == 3 * once
+
+
 def test_smoothing_is_for_training_only():
     head = SoftmaxHead(dim=DIM, vocab=VOCAB, smoothing=0.1).eval()
-    loss = head.loss(torch.randn(BATCH, TIME, DIM), torch.randint(1, VOCAB, (BATCH, TIME)))
+    loss = head.loss(torch.randn(BATCH, TIME, DIM), side(torch.randint(1, VOCAB, (BATCH, TIME))))
     assert torch.equal(loss.objective.detach(), loss.nll)
 
 
@@ -74,7 +90,7 @@ def test_loss_and_gradients_with_features_equal_cross_entropy(monkeypatch, smoot
     targets[0, 3:] = PAD
     wanted = [hidden, head.softmax.weight, head.softmax.bias, head.features.table]
 
-    loss = head.loss(hidden, targets, recent)
+    loss = head.loss(hidden, side(targets), recent)
     flat = head.logits(hidden, recent).flatten(0, 1)
     reference = cross_entropy(flat, targets.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
     torch.testing.assert_close(loss.objective, reference)
@@ -93,7 +109,7 @@ def test_the_gradient_with_features_is_that_of_small_differences():
     inputs = [torch.randn(*shape, dtype=torch.float64).requires_grad_() for shape in ((3, 2), (5, 2), (5,), (6, 5))]
 
     def objective(hidden, weight, bias, table):
-        return heads._SoftmaxLoss.apply(hidden, weight, bias, targets, 0.1, table, places)[0]
+        return heads._SoftmaxLoss.apply(hidden, weight, bias, targets, 0.1, table, places, True)[0]
 
     assert torch.autograd.gradcheck(objective, inputs)
 
@@ -141,9 +157,9 @@ def test_what_lies_before_the_text_has_no_feature_and_learns_nothing():
     targets = torch.tensor([[5]])
     nothing, one = torch.tensor([[[PAD, PAD]]]), torch.tensor([[[PAD, 3]]])
     assert torch.equal(head.logits(hidden, nothing), head.softmax.logits(hidden))
-    head.loss(hidden, targets, nothing).objective.backward()
+    head.loss(hidden, side(targets), nothing).objective.backward()
     assert not head.features.table.grad.any()
-    head.loss(hidden, targets, one).objective.backward()
+    head.loss(hidden, side(targets), one).objective.backward()
     assert head.features.table.grad.any(1).nonzero().flatten().tolist() == [hashed([3]) % ROWS]
 
 
@@ -154,7 +170,7 @@ def test_features_begin_at_nothing_so_the_head_begins_as_a_softmax_head():
     assert head.softmax.weight is matrix
     hidden, targets, recent = torch.randn(BATCH, TIME, DIM), torch.randint(1, VOCAB, (BATCH, TIME)), history()
     assert torch.equal(plain.logits(hidden), head.logits(hidden, recent))
-    assert torch.equal(plain.loss(hidden, targets).nll, head.loss(hidden, targets, recent).nll)
+    assert torch.equal(plain.loss(hidden, side(targets)).nll, head.loss(hidden, side(targets), recent).nll)
 
 
 def test_a_feature_head_without_recent_tokens_is_refused():
@@ -178,7 +194,7 @@ def test_adaptive_logits_are_log_probabilities_and_the_loss_is_their_sum():
     log_probs = head.logits(hidden)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(BATCH, TIME, dtype=torch.float64))
     reference = cross_entropy(log_probs.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
-    loss = head.loss(hidden, targets)
+    loss = head.loss(hidden, side(targets))
     torch.testing.assert_close(loss.objective, reference)
     assert torch.equal(loss.nll, loss.objective.detach()) and not loss.nll.requires_grad
     assert loss.tokens == int((targets != PAD).sum())
@@ -194,7 +210,7 @@ def test_adaptive_logits_are_log_probabilities_and_the_loss_is_their_sum():
 def test_clusters_that_are_absent_leave_everything_finite(token):
     head = adaptive()
     hidden = torch.randn(1, 3, 17, requires_grad=True)
-    loss = head.loss(hidden, torch.full((1, 3), token))
+    loss = head.loss(hidden, side(torch.full((1, 3), token)))
     loss.objective.backward()
     assert loss.objective.isfinite() and hidden.grad.isfinite().all()
     assert all(p.grad is None or p.grad.isfinite().all() for p in head.parameters())
@@ -204,8 +220,8 @@ def test_clusters_that_are_absent_leave_everything_finite(token):
 def test_an_adaptive_head_keeps_its_precision_where_others_halve_it():
     head, hidden, targets = adaptive(), torch.randn(1, 3, 17).to(torch.bfloat16), torch.tensor([[1, 9, 30]])
     with torch.autocast("cpu", torch.bfloat16):
-        halved, log_probs = head.loss(hidden, targets), head.logits(hidden)
-    assert torch.equal(halved.nll, head.loss(hidden.float(), targets).nll)
+        halved, log_probs = head.loss(hidden, side(targets)), head.logits(hidden)
+    assert torch.equal(halved.nll, head.loss(hidden.float(), side(targets)).nll)
     assert torch.equal(log_probs, head.logits(hidden.float()))
 
 
@@ -239,14 +255,29 @@ def test_every_head_keeps_the_promise(name):
     hidden = torch.randn(BATCH, TIME, 17, requires_grad=True)
     targets = torch.randint(1, VOCAB, (BATCH, TIME))
     recent = history(head.reach) if head.reach else torch.empty(BATCH, TIME, 0, dtype=torch.long)
-    loss = head.loss(hidden, targets, recent)
+    loss = head.loss(hidden, side(targets), recent)
     log_probs = head.logits(hidden, recent).log_softmax(-1)
     loss.objective.backward()
     assert hidden.grad.any(-1).all() and not loss.nll.requires_grad
     nll = -log_probs.gather(-1, targets[..., None]).sum()
     assert loss.nll.item() == pytest.approx(nll.item())
-    empty = head.loss(hidden, torch.zeros_like(targets), recent)
+    empty = head.loss(hidden, side(torch.zeros_like(targets)), recent)
     assert empty.objective.item() == 0 and empty.tokens == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_mask_says_what_counts_and_not_the_ids(name):
+    """A target whose first number is 0, as labels' are: id 0 is learnt where it is real, and others not where not."""
+    head = ALL[name]()
+    hidden, mask = torch.randn(1, 3, 17), torch.tensor([[True, False, True]])
+    recent = torch.ones(1, 3, head.reach, dtype=torch.long)
+    targets = Padded(torch.tensor([[0, 5, 3]]), mask)
+    log_probs = head.logits(hidden, recent).log_softmax(-1)[0].detach()
+    loss = head.loss(hidden, targets, recent)
+    assert loss.tokens == 2
+    assert loss.nll.item() == pytest.approx(-(log_probs[0, 0] + log_probs[2, 3]).item())
+    found = log_probs_of(head.logits(hidden, recent).detach(), targets)
+    torch.testing.assert_close(found, torch.tensor([[log_probs[0, 0], 0.0, log_probs[2, 3]]]))
 
 
 @pytest.mark.parametrize("name", ALL)

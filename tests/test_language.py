@@ -15,22 +15,42 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made import pairs, target_of
 from torch import Tensor, nn
 
+from regard import recipe as recipes
 from regard.checkpoint import Folder, read_tensors, write_tensors
 from regard.data.batches import Encoded
+from regard.data.fields import Fields, train_texts
 from regard.data.streams import Carried
-from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, PAD, UNK, Batch, Carries, Generates, Scores, State, Tree, UserError
+from regard.interface import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Batch,
+    Carries,
+    Generates,
+    Ids,
+    Scores,
+    Shapes,
+    State,
+    Tree,
+    UserError,
+    Windowed,
+)
 from regard.layers.cells import CELLS
+from regard.layers.positions import POSITIONS
 from regard.models import MODELS, gpt, neural_lm, ngram, rnn_lm
-from regard.models.design import Vocabulary
 from regard.models.mixture import Mixture
 from regard.models.ngram import NGram
-from regard.predict.search import Decoding, generate, predict, write_on
-from regard.recipe import parse_recipe
+from regard.predict.decoding import Decoding
+from regard.predict.search import generate
+from regard.predict.text import go_on, go_on_aloud
+from regard.recipe import Recipe
 from regard.run import Run, build_model, mixture
 from regard.score.likelihood import encoded, fit_weights, fitted_weights, mixed, score_texts, token_log_probs
+from regard.tasks.registry import TASKS
 from regard.train.loop import train_steps
 from regard.train.session import Session
 from regard.train.training import TrainConfig, Training
@@ -38,6 +58,10 @@ from regard.train.weights import weights
 
 VOCAB, CONTEXT = 13, 7
 CPU = torch.device("cpu")
+
+
+def parse_recipe(table: dict[str, Any], folder: Path = Path()) -> Recipe:
+    return recipes.parse_recipe(table, tasks=TASKS, folder=folder)
 
 
 def table() -> dict[str, tuple[str, Any]]:
@@ -55,7 +79,7 @@ def table() -> dict[str, tuple[str, Any]]:
     for head in ("softmax", "adaptive", "features"):
         cases[f"rnn_lm {head}"] = ("rnn_lm", rnn_lm.Config(**apart, head=head, reach=3, rows=19))
     for norm in ("pre", "post"):
-        for positions in ("learned", "sinusoidal", "rotary"):
+        for positions in POSITIONS:
             cases[f"gpt {norm} {positions}"] = ("gpt", gpt.Config(**stack, norm=norm, positions=positions))
     cases["gpt adaptive"] = ("gpt", gpt.Config(**{**stack, "dim": 18}, tie=False, head="adaptive"))
     return cases
@@ -101,7 +125,7 @@ def built(name: str, *, seed: int = 1) -> Any:
     torch.manual_seed(seed)
     lines = tokens_of(97, 12, seed=seed)[:, 1:]
     texts = Encoded(lines.flatten().numpy().astype(np.int32), np.arange(98) * 11)
-    return lively(MODELS[model].build(config, Vocabulary(VOCAB, VOCAB, joint=True)), texts)
+    return lively(MODELS[model].build(config, Shapes(None, Ids(VOCAB))), texts)
 
 
 def log_probs(model: Scores, tokens: Tensor, state: Tree = None) -> Tensor:
@@ -125,8 +149,8 @@ def test_it_keeps_its_promises(name):
     model = built(name)
     assert isinstance(model, Scores)
     assert isinstance(model, Generates)
-    assert isinstance(model, Carries)
-    assert getattr(model, "context", None) == (CONTEXT if name in GPTS else None)
+    assert isinstance(model, Carries) == (name not in GPTS)
+    assert (model.context if isinstance(model, Windowed) else None) == (CONTEXT if name in GPTS else None)
 
 
 @every
@@ -195,9 +219,9 @@ def test_beginning_is_what_nothing_carried_means(name):
 def test_a_long_text_is_scored_as_if_read_at_once(name, monkeypatch):
     model, texts = built(name), [tokens_of(1, time, seed=time)[0].numpy() for time in (29, 2, 1, 11)]
     at_once = token_log_probs(model, texts, device=CPU)
-    monkeypatch.setattr("regard.perplexity.WINDOW", 5)
+    monkeypatch.setattr("regard.score.likelihood.WINDOW", 5)
     in_windows = token_log_probs(model, texts, device=CPU)
-    monkeypatch.setattr("regard.perplexity.TOKENS_AT_ONCE", 1)
+    monkeypatch.setattr("regard.score.likelihood.TOKENS_AT_ONCE", 1)
     alone = token_log_probs(model, texts, device=CPU)
     for one, other, third in zip(at_once, in_windows, alone, strict=True):
         assert np.allclose(one, other, atol=1e-8)
@@ -278,8 +302,10 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_likeliest_of_all(name):
     read = torch.cat([prompt.expand(len(pairs), -1), pairs], 1)
     both = log_probs(model, read)[:, -2:].sum(1)
     ended = log_probs(model, torch.cat([prompt, torch.tensor([[EOS]])], 1))[0, -1]
-    assert found[0].log_prob == pytest.approx(max(float(both.max()), float(ended)), abs=1e-4)
-    assert [one.log_prob for one in found] == sorted((one.log_prob for one in found), reverse=True)
+    likeliest = max(found, key=lambda one: one.log_prob)
+    assert likeliest.log_prob == pytest.approx(max(float(both.max()), float(ended)), abs=1e-4)
+    # one that was cut off has not paid for its end: those that ended come first
+    assert found == sorted(found, key=lambda one: (not one.finished, -one.log_prob))
 
 
 @some
@@ -321,13 +347,13 @@ def run_of(
     )
     texts = [f"{line}\n" for line in lines] if unit == "file" else lines
     size = 300 if kind == "bpe" else 0
-    tokenizers = Tokenizers.train(lambda: ((text,) for text in texts), kind=kind, size=size, joint=True, at_least=1)
-    ids = tokenizers.target.encode_all(texts, continued=unit == "file")
+    fields = Fields(train_texts(lambda: ((text,) for text in texts), ("target",), kind=kind, size=size))
+    ids = fields.tokenizer("target").encode_all(texts, continued=unit == "file")
     if unit == "file":
         ids = [[token for line in ids for token in line]]
     offsets = np.cumsum([0, *map(len, ids)])
     encoded_ = Encoded(np.array([token for line in ids for token in line], dtype=np.int32), offsets)
-    return Run(recipe, tokenizers, lively(build_model(recipe, tokenizers), encoded_), CPU, name)
+    return Run(recipe, fields, lively(build_model(recipe, fields), encoded_), CPU, name)
 
 
 @every
@@ -339,9 +365,9 @@ def test_what_is_written_has_the_score_that_scoring_gives_it(name, unit):
     prompts = PROMPTS if name not in GPTS else ["", "the", "a"]  # within its context
     fewest = most if unit == "file" else 0  # a whole file does not end
     compared = 0
-    for seed in range(5):
+    for seed in range(9):
         how = Decoding(sample=True, seed=seed, max_length=most, min_length=fewest, temperature=0.6, top_k=7, n_best=2)
-        for prompt, best in zip(prompts, predict(run, prompts, how), strict=True):
+        for prompt, best in zip(prompts, go_on(run, prompts, how), strict=True):
             for written in (best, *best.alternatives):
                 if "<unk>" in written.tokens:
                     continue  # its text says nothing of it
@@ -359,9 +385,9 @@ def test_what_is_written_has_the_score_that_scoring_gives_it(name, unit):
 def test_each_prompt_gets_what_it_gets_alone(name, unit):
     run = run_of(name, unit=unit)
     for how in (Decoding(sample=True, max_length=13), Decoding(beam=3, n_best=2, max_length=5), Decoding(max_length=7)):
-        together = predict(run, PROMPTS, how)
+        together = go_on(run, PROMPTS, how)
         for number, prompt in enumerate(PROMPTS):
-            (alone,) = predict(run, [prompt], how, first_line=number)
+            (alone,) = go_on(run, [prompt], how, first_line=number)
             assert alone.text == together[number].text
             assert alone.score == pytest.approx(together[number].score, abs=1e-6)
             assert [one.text for one in alone.alternatives] == [one.text for one in together[number].alternatives]
@@ -375,11 +401,11 @@ def test_what_is_shown_as_it_is_written_is_the_text(name, kind, unit):
     for seed, prompt in enumerate(["", "the c", "日", "the cat "]):
         shown: list[str] = []
         how = Decoding(sample=True, seed=seed, max_length=29, min_length=23)
-        written = write_on(run, prompt, how, shown.append)
+        written = go_on_aloud(run, prompt, how, shown.append)
         assert "".join(shown) == written.text
         assert shown[0] == prompt
         assert len([part for part in shown if part]) > 5
-        (same,) = predict(run, [prompt], how)
+        (same,) = go_on(run, [prompt], how)
         assert (same.text, same.tokens) == (written.text, written.tokens)
         assert same.score == pytest.approx(written.score)
 
@@ -388,18 +414,18 @@ def test_what_is_shown_as_it_is_written_is_the_text(name, kind, unit):
 def test_it_writes_far_beyond_its_context_and_always_the_same(name):
     run = run_of(name, unit="file")
     how = Decoding(sample=True, max_length=7 * CONTEXT, min_length=7 * CONTEXT, seed=5)
-    once, again = (predict(run, ["the cat sees a dog sleeps", "a"], how) for _ in range(2))
+    once, again = (go_on(run, ["the cat sees a dog sleeps", "a"], how) for _ in range(2))
     assert once == again
     assert all(len(one.tokens) == 7 * CONTEXT for one in once)
     assert all(math.isfinite(one.score) for one in once)
     beam = Decoding(beam=3, max_length=3 * CONTEXT, min_length=3 * CONTEXT)
-    assert predict(run, ["a"], beam) == predict(run, ["a"], beam)
+    assert go_on(run, ["a"], beam) == go_on(run, ["a"], beam)
 
 
 def test_a_long_prompt_is_read_from_its_end():
     run = run_of("rnn_lm lstm")
     how = Decoding(max_length=5, longest_source=4)
-    cut, short = predict(run, ["the sad dog", " dog"], how)
+    cut, short = go_on(run, ["the sad dog", " dog"], how)
     assert cut.cut
     assert not short.cut
     assert (cut.tokens, cut.score) == (short.tokens, short.score)
@@ -413,7 +439,7 @@ def test_a_language_model_draws_unless_told_otherwise():
 
 
 def test_replacing_unknowns_is_for_translators():
-    with pytest.raises(UserError, match="--replace-unknown needs a translator"):
+    with pytest.raises(UserError, match="replace_unknown needs a translator"):
         run_of().predict(["a"], Decoding(replace_unknown=True))
 
 
@@ -448,7 +474,7 @@ def test_all_of_the_weight_on_one_model_is_that_model(chosen):
     runs = [run_of(name) for name in MIXED]
     one = mixture(runs, [float(place == chosen) for place in range(3)])
     how = Decoding(sample=True, max_length=5)
-    for together, alone in zip(predict(one, PROMPTS, how), predict(runs[chosen], PROMPTS, how), strict=True):
+    for together, alone in zip(go_on(one, PROMPTS, how), go_on(runs[chosen], PROMPTS, how), strict=True):
         assert together.text == alone.text
         assert together.score == pytest.approx(alone.score, abs=1e-4)
 
@@ -459,14 +485,17 @@ def test_a_mixture_carries_and_sees_as_little_as_its_parts():
     first, state = both.log_probs(Batch.of_text(tokens[:, :8]))
     second, _ = both.log_probs(Batch.of_text(tokens[:, 7:], state))
     assert close(torch.cat([first, second], 1), log_probs(both, tokens))
-    assert both.context is None
-    assert Mixture([built(name) for name in MIXED]).context == CONTEXT
+    assert isinstance(both, Carries)
+    assert not isinstance(both, Windowed)
+    windowed = Mixture([built(name) for name in MIXED])
+    assert isinstance(windowed, Windowed) and windowed.context == CONTEXT
+    assert not isinstance(windowed, Carries)
 
 
 def test_runs_mixed_are_scored_as_the_mixture_that_writes():
     runs = [run_of(name) for name in ("ngram three", "rnn_lm lstm")]
     one = mixture(runs, (0.3, 0.7))
-    for written in predict(one, PROMPTS, Decoding(sample=True, max_length=9, min_length=9, top_k=7)):
+    for written in go_on(one, PROMPTS, Decoding(sample=True, max_length=9, min_length=9, top_k=7)):
         if "<unk>" not in written.tokens:
             (scored,) = score_texts(runs, [written.text], weights=(0.3, 0.7)).each
             assert written.score == pytest.approx(float(scored[-10:-1].sum()), abs=1e-4)
@@ -515,7 +544,7 @@ def test_what_does_not_mean_the_same_is_not_mixed():
     for other, reason in (
         (run_of(lines=["something else"]), "different vocabularies"),
         (run_of(unit="file", lines=[line.removesuffix("\n") for line in LINES]), "different vocabularies"),
-        (dataclasses.replace(run_of(unit="file"), tokenizers=run.tokenizers), "whole file"),
+        (dataclasses.replace(run_of(unit="file"), fields=run.fields), "whole file"),
         (translator(seed=1), "is for language"),
     ):
         for use in (lambda runs: mixture(runs), lambda runs: score_texts(runs, LINES)):
@@ -537,8 +566,8 @@ def translator(*, seed: int) -> Run:
             "train": {"steps": 1},
         }
     )
-    tokenizers = Tokenizers.train(lambda: PAIRS, kind="words", size=0, joint=True, at_least=1)
-    return Run(recipe, tokenizers, lively(build_model(recipe, tokenizers)), CPU, f"translator {seed}")
+    fields = Fields(train_texts(lambda: PAIRS, ("source", "target"), kind="words", size=0))
+    return Run(recipe, fields, lively(build_model(recipe, fields)), CPU, f"translator {seed}")
 
 
 def test_translators_make_an_ensemble():
@@ -552,8 +581,8 @@ def test_translators_make_an_ensemble():
         for same, alone in zip(twice, one.predict(LINES, how), strict=True):
             assert same.text == alone.text
             assert same.score == pytest.approx(alone.score, abs=1e-4)
-    source = torch.tensor([[4, 5, EOS], [6, EOS, PAD]])
-    state: list[State] = [run.model.start(Batch(source)) for run in (one, other, both)]
+    source = pairs([[4, 5, EOS], [6, EOS]])
+    state: list[State] = [run.model.start(source) for run in (one, other, both)]
     logits = [
         run.model.step(torch.tensor([BOS, BOS]), each)[0] for run, each in zip((one, other, both), state, strict=True)
     ]
@@ -635,7 +664,7 @@ def test_training_reads_on_from_window_to_window_and_each_epoch_begins_anew():
         )
     expected, count = 0.0, 0
     for epoch, end in zip(range(2), accumulate(steps), strict=True):
-        windows = [stream.get(epoch, index).target for index in range(steps[epoch])]
+        windows = [target_of(stream.get(epoch, index)) for index in range(steps[epoch])]
         rows = torch.cat([windows[0][:, :1], *(window[:, 1:] for window in windows)], 1)
         found = log_probs(run.model, rows)
         expected, count = expected - float(found.sum()), count + found.numel()
@@ -677,6 +706,14 @@ def test_every_model_resumes_bit_for_bit(tmp_path, model, unit):
     assert straight[1] == stopped[1]
     assert same(straight[2], stopped[2])
     assert bool(straight[1]["carried"]) == (unit == "file" and model["name"] != "gpt")
+
+
+def test_the_table_of_features_learns_faster_than_the_network(tmp_path):
+    training = session(tmp_path, "run", model={**RNN, "head": "features", "reach": 3, "rows": 19}).training
+    names = iter(training.names)
+    paces = {next(names): group["pace"] for group in training.optimiser.param_groups for _ in group["params"]}
+    assert paces.pop("head.features.table") == 10.0
+    assert set(paces.values()) == {1.0}
 
 
 def test_what_was_counted_is_not_counted_again(tmp_path):

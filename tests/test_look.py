@@ -15,22 +15,26 @@ import torch
 from browser import chromium, visit
 from hypothesis import given
 from hypothesis import strategies as st
+from made import pairs, target_of
 from rich.cells import cell_len
 from rich.console import Console
 from torch import Tensor, nn
 
-from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, UserError
-from regard.look.attention import Look, forced_weights, gradient_weights, look, look_closely, merge
+from regard.data.fields import Fields, train_texts
+from regard.interface import BOS, EOS, SPECIALS, Ids, Shapes, UserError
+from regard.look.attention import look_at_translation as look
+from regard.look.attention import translation_closely as look_closely
 from regard.look.gates import WORDS, carried, carried_closely, most_varied
 from regard.look.neighbours import nearest, neighbours
+from regard.look.weights import cross_attention, forced_weights, gradient_weights, merge
 from regard.models import convs2s, rnnsearch, seq2seq, transformer
-from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model
-from regard.show.attention_page import page
-from regard.show.terminal import LEGEND, SHADES, colour, gate_map, heat_map, shade, svg
+from regard.show.attention_page import attention_page
+from regard.show.colours import LEGEND, SHADES, paper_colour, shade
+from regard.show.heat_map import HeatMap, gate_map, heat_map, heat_map_svg
+from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
 # Merging pieces into words
@@ -64,17 +68,14 @@ def test_one_piece_per_word_changes_nothing():
 
 # Weights
 
-BATCH = Batch(
-    torch.tensor([[4, 5, 6, 7, EOS], [8, 9, EOS, PAD, PAD]]),
-    torch.tensor([[BOS, 4, 5, EOS], [BOS, 6, EOS, PAD]]),
-)
+BATCH = pairs([[4, 5, 6, 7, EOS], [8, 9, EOS]], [[BOS, 4, 5, EOS], [BOS, 6, EOS]])
 SMALL = {"embedding": 5, "hidden": 7, "dropout": 0.0}
 BUILDERS = {
-    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=1), Vocabulary(11, 13)),
-    "seq2seq mean": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=1, context="mean"), Vocabulary(11, 13)),
-    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL), Vocabulary(11, 13)),
+    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=1), Shapes(Ids(11), Ids(13))),
+    "seq2seq mean": lambda: seq2seq.build(seq2seq.Config(**SMALL, layers=1, context="mean"), Shapes(Ids(11), Ids(13))),
+    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL), Shapes(Ids(11), Ids(13))),
     "transformer": lambda: transformer.build(
-        transformer.Config(dim=6, heads=3, feed_forward=7, layers=2, dropout=0.0), Vocabulary(11, 13)
+        transformer.Config(dim=6, heads=3, feed_forward=7, layers=2, dropout=0.0), Shapes(Ids(11), Ids(13))
     ),
 }
 each = pytest.mark.parametrize("name", BUILDERS)
@@ -89,7 +90,7 @@ def model_of(name: str) -> EncoderDecoder:
 def test_gradient_weights_are_distributions_over_real_tokens(name):
     weights = gradient_weights(model_of(name), BATCH)
     assert weights.shape == (2, 3, 5)
-    assert torch.allclose(weights.sum(-1), torch.ones(2, 3, dtype=torch.float64))
+    assert torch.allclose(weights.sum(-1), BATCH.target.after().mask.double())  # nothing is asked at padding
     assert (weights[1, :, 3:] == 0).all()
     assert (weights >= 0).all()
     assert (weights[0] > 0).all()
@@ -109,8 +110,7 @@ def test_gradient_weights_are_what_finite_differences_say(name):
         with torch.no_grad():
             log_probs = model.logits(BATCH).log_softmax(-1)
         hook.remove()
-        assert BATCH.target is not None
-        return float(log_probs[row, step, BATCH.target[row, step + 1]])
+        return float(log_probs[row, step, target_of(BATCH)[row, step + 1]])
 
     weights = gradient_weights(model, BATCH)
     dims = 6 if name == "transformer" else 5
@@ -127,7 +127,7 @@ def test_gradient_weights_are_what_finite_differences_say(name):
 @pytest.mark.parametrize("design", [transformer, convs2s])
 def test_gradients_are_to_the_source_where_both_sides_share_their_vectors(design):
     config = design.Config(**({"dim": 6, "heads": 2} if design is transformer else {"embedding": 6, "hidden": 6}))
-    shared = design.build(config, Vocabulary(11, 11, joint=True)).double().eval()
+    shared = design.build(config, Shapes(Ids(11), Ids(11), joint=True)).double().eval()
     assert shared.encoder.embed is shared.decoder.embed
     apart = copy.deepcopy(shared)
     apart.encoder.embed = copy.deepcopy(shared.encoder.embed)
@@ -147,13 +147,13 @@ def test_what_is_looked_at():
         forced_weights(model_of("seq2seq"), BATCH), gradient_weights(model_of("seq2seq"), BATCH)
     )  # nothing attends
     model = model_of("transformer")
-    every = model.attention(BATCH)  # (batch, layers, heads, target, source)
+    every = cross_attention(model, BATCH)  # (batch, layers, heads, target, source)
     assert every.shape == (2, 2, 3, 3, 5)
     assert torch.allclose(forced_weights(model, BATCH), every.mean((1, 2)))
     for layer in (1, 2):
         assert torch.allclose(forced_weights(model, BATCH, layer=layer), every[:, layer - 1].mean(1))
     for layer in (0, 3, -1):
-        with pytest.raises(UserError, match=f"--layer {layer} does not exist: this model has layers 1 to 2"):
+        with pytest.raises(UserError, match=f"Layer {layer} does not exist: this model has attending layers 1 to 2"):
             forced_weights(model, BATCH, layer=layer)
 
 
@@ -162,20 +162,21 @@ def test_what_is_looked_at():
 
 def word_run(model: str = "rnnsearch", kind: str = "words") -> Run:
     text = [("the cat sleeps", "le chat dort")]
-    tokenizers = Tokenizers.train(lambda: text, kind=kind, size=0, joint=False, at_least=1)  # type: ignore[arg-type]
+    fields = Fields(train_texts(lambda: text, ("source", "target"), kind=kind, size=0, joint=False))
     sizes = {"dim": 6, "heads": 2, "feed_forward": 7} if model == "transformer" else SMALL
     recipe = parse_recipe(
-        {"task": "translation", "data": {"name": "world"}, "model": {"name": model, **sizes}, "train": {"steps": 1}}
+        {"task": "translation", "data": {"name": "world"}, "model": {"name": model, **sizes}, "train": {"steps": 1}},
+        tasks=TASKS,
     )
-    return Run(recipe, tokenizers, build_model(recipe, tokenizers).eval(), torch.device("cpu"))
+    return Run(recipe, fields, build_model(recipe, fields).eval(), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("kind", ["words", "characters"])
 @pytest.mark.parametrize("model", ["rnnsearch", "seq2seq"])
 def test_words_whatever_the_pieces(model, kind):
     seen = look(word_run(model, kind), "the cat sleeps", "le chat, dort!")
-    assert seen.source == ("the", "cat", "sleeps", "<eos>")
-    assert seen.target == ("le", "chat", ",", "dort", "!")
+    assert seen.columns == ("the", "cat", "sleeps", "<eos>")
+    assert seen.rows == ("le", "chat", ",", "dort", "!")
     assert seen.weights.shape == (5, 4)
     assert np.allclose(seen.weights.sum(1), 1, atol=1e-6)
     assert seen.kind == ("attention" if model == "rnnsearch" else "gradient, not attention")
@@ -184,16 +185,16 @@ def test_words_whatever_the_pieces(model, kind):
 def test_its_own_translation_by_default():
     run = word_run()
     seen, text = run.look("the cat"), run.predict(["the cat"])[0].text
-    assert "".join(seen.target) == text.replace(" ", "")
-    assert str(seen).count("\n") >= len(seen.target)
+    assert "".join(seen.rows) == text.replace(" ", "")
+    assert str(seen).count("\n") >= len(seen.rows)
 
 
 def test_an_empty_target_is_a_picture_without_rows():
     seen = look(word_run(), "the cat", "")
-    assert seen.target == ()
+    assert seen.rows == ()
     assert seen.weights.shape == (0, 3)
     assert "cat" in str(seen)
-    ElementTree.fromstring(svg(seen))
+    ElementTree.fromstring(heat_map_svg(seen))
 
 
 def test_nothing_to_look_at():
@@ -236,9 +237,9 @@ def test_a_notebook_shows_the_page_in_a_frame():
 # Pictures
 
 
-def seen_of(source: list[str], target: list[str], *, seed: int = 0) -> Look:
+def seen_of(source: list[str], target: list[str], *, seed: int = 0) -> HeatMap:
     weights = np.random.default_rng(seed).dirichlet(np.full(len(source), 0.3), len(target))
-    return Look(tuple(source), tuple(target), weights, "attention")
+    return HeatMap(tuple(target), tuple(source), weights, "attention")
 
 
 def cells(line: str) -> list[str]:
@@ -257,7 +258,7 @@ def test_a_shade_says_how_much():
         assert shade(least) == mark
     assert [shade(weight) for weight in (0.0, 0.049, 0.051, 0.3, 0.5, 1.0)] == ["·", "·", "░", "▒", "▓", "█"]
     assert all(mark in LEGEND for _, mark in SHADES)
-    darkness = [sum(colour(weight)) for weight in np.linspace(0, 1, 7)]
+    darkness = [sum(paper_colour(weight)) for weight in np.linspace(0, 1, 7)]
     assert darkness == sorted(darkness, reverse=True)
 
 
@@ -312,7 +313,7 @@ def test_in_colour_it_says_the_same():
 def test_the_svg_is_xml_and_holds_any_word():
     awkward = ["<b>&", '"quoted"', "it's", "猫", "bell\x07\x1b[31m"]
     seen = seen_of([*awkward, "<eos>"], awkward)
-    root = ElementTree.fromstring(svg(seen))
+    root = ElementTree.fromstring(heat_map_svg(seen))
     space = "{http://www.w3.org/2000/svg}"
     texts = [text.text or "" for text in root.iter(f"{space}text")]
     for word in awkward[:-1]:
@@ -334,7 +335,7 @@ def reader(
 ) -> Run:
     text = [("the cat sleeps . the dog sleeps too .",), ("a cat is near a dog .",)]
     size = 300 if kind == "bpe" else 0
-    tokenizers = Tokenizers.train(lambda: text, kind=kind, size=size, joint=True, at_least=1)  # type: ignore[arg-type]
+    fields = Fields(train_texts(lambda: text, ("target",), kind=kind, size=size))
     sizes: dict[str, dict[str, object]] = {
         "rnn_lm": {"embedding": hidden, "hidden": hidden, "cell": cell, "layers": layers},
         "gpt": {"dim": 6, "heads": 2, "feed_forward": 7},
@@ -345,9 +346,10 @@ def reader(
             "data": {"name": "world"},
             "model": {"name": model, **sizes.get(model, {})},
             "train": {"steps": 1},
-        }
+        },
+        tasks=TASKS,
     )
-    return Run(recipe, tokenizers, build_model(recipe, tokenizers).eval(), torch.device("cpu"))
+    return Run(recipe, fields, build_model(recipe, fields).eval(), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("cell", ["tanh", "lstm", "gru", "mut1"])
@@ -359,7 +361,7 @@ def test_what_is_carried_is_what_the_model_makes_its_output_of(cell):
     assert list(seen.layers[0].states) == (["h", "c"] if cell == "lstm" else ["h"])
     gates = {"tanh": [], "lstm": ["written", "kept", "revealed"]}.get(cell, ["heard", "kept"])
     assert list(seen.layers[0].gates) == gates
-    tokens = torch.tensor([[BOS, *run.tokenizers.target.encode("the cat")]])
+    tokens = torch.tensor([[BOS, *run.tokenizer("target").encode("the cat")]])
     with torch.no_grad():
         outputs, _ = run.model.body(run.model.embed(tokens))  # type: ignore[operator,union-attr]
     assert np.allclose(seen.layers[1].states["h"], outputs[0], atol=1e-6)
@@ -390,7 +392,8 @@ def test_tokens_stand_in_the_order_in_which_each_direction_read_them(model):
 def test_a_map_of_gates_says_every_number_with_and_without_colour():
     seen = carried(reader(), "the cat")
     layer = dataclasses.replace(seen.layers[0], states={**seen.layers[0].states, "c": 4 * np.ones((8, 7))})
-    title, header, *rows = gate_map(layer).plain.rstrip("\n").split("\n")
+    drawn = gate_map(layer.name, layer.tokens, layer.means())
+    title, header, *rows = drawn.plain.rstrip("\n").split("\n")
     assert title == "layer 1" and header.split() == ["written", "kept", "revealed", "|h|", "|c|"]
     for row, token, *values in zip(rows, layer.tokens, *layer.means().values(), strict=True):
         full = [*values[:-1], 1.0]  # 4 is the most that c has: it is dark, and still 4.00
@@ -398,7 +401,7 @@ def test_a_map_of_gates_says_every_number_with_and_without_colour():
             token, *(part for v, f in zip(values, full, strict=True) for part in (2 * shade(f), f"{v:.2f}"))
         ]  # fmt: skip
     written = io.StringIO()
-    Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(gate_map(layer))
+    Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(drawn)
     assert "\x1b[" in written.getvalue()
 
 
@@ -434,13 +437,14 @@ def test_gates_that_are_not_there_are_refused():
         carried(reader(), "")
     with pytest.raises(UserError, match="at most 1000"):
         carried(reader(), "a" * 1001)
-    with pytest.raises(UserError, match="--target is for translators"):
+    with pytest.raises(UserError, match="A target is for translators"):
         carried(reader(), "a", "b")
 
 
 def test_the_page_of_gates_in_a_browser(tmp_path):
     file = tmp_path / "gates.html"
-    file.write_text(page([carried_closely(reader(layers=2), "the cat")], title="gates", words=WORDS), encoding="utf-8")
+    shown = attention_page([carried_closely(reader(layers=2), "the cat")], title="gates", words=WORDS)
+    file.write_text(shown, encoding="utf-8")
     with chromium() as browser:
         for width, theme in ((1280, "light"), (360, "dark")):
             with visit(browser, file, width=width, color_scheme=theme) as seen:
@@ -471,7 +475,7 @@ def test_the_nearest_point_the_same_way():
 @pytest.mark.parametrize("model", ["rnn_lm", "gpt", "neural_lm"])
 def test_every_model_with_vectors_has_neighbours(model, kind, word):
     run = reader(kind=kind, model=model)
-    table, tokenizer = run.model.get_parameter("embed.weight"), run.tokenizers.source
+    table, tokenizer = run.model.get_parameter("embed.weight"), run.tokenizer()
     own, other = tokenizer.encode(word)[0], tokenizer.encode("d" if kind == "characters" else "dog")[0]
     table.data[other] = 2 * table.data[own]
     found = neighbours(run, word, count=3)
@@ -496,7 +500,7 @@ def test_what_has_no_neighbours_is_refused():
         neighbours(word_run(), "xyz")
     with pytest.raises(UserError, match="not one token"):
         neighbours(word_run(), "the cat")
-    with pytest.raises(UserError, match="--count 0"):
+    with pytest.raises(UserError, match="count of 0"):
         neighbours(word_run(), "cat", count=0)
     with pytest.raises(UserError, match="ngram has no vectors"):
         neighbours(reader(model="ngram"), "a")
@@ -512,6 +516,7 @@ def test_gates_and_neighbours_from_the_command_line(tmp_path, call):
             "model": {"name": "rnn_lm", "embedding": 7, "hidden": 7},
             "train": {"steps": 1, "precision": "float32"},
         },
+        tasks=TASKS,
         folder=tmp_path,
     )
     list(Session(recipe, tmp_path / "run").steps())

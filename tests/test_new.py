@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command import Call, Result, run
 
-from regard.data.sources import pairs
+from regard.data.sources import examples
 from regard.interface import UserError
+from regard.loading import read_recipe
 from regard.models import MODELS
-from regard.new.recipes import MEDIUM, Survey, choose_language, choose_size, choose_tokens, data_of, new, new_language
-from regard.recipe import Recipe, read_recipe
+from regard.new.choices import MEDIUM, Made, Request
+from regard.new.pairs import Survey, choose_size, choose_tokens, data_of
+from regard.new.text import choose_language
+from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
 TRANSLATORS = [name for name, design in MODELS.items() if "translation" in design.tasks]
@@ -34,16 +39,23 @@ def text(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-FORMS = {
-    "parallel": {"file": None, "source": "text/train.en", "target": "text/train.de"},
-    "tsv": {"file": "text/both.tsv", "source": "1", "target": "2"},
-    "jsonl": {"file": "text/both.jsonl", "source": "en", "target": "de"},
+FORMS: dict[str, dict[str, Any]] = {
+    "parallel": {"source": "text/train.en", "target": "text/train.de"},
+    "tsv": {"files": ("text/both.tsv",), "source": "1", "target": "2"},
+    "jsonl": {"files": ("text/both.jsonl",), "source": "en", "target": "de"},
 }
 
 
-def made(form: str, folder: Path, model: str = "transformer") -> tuple[Recipe, dict[str, str]]:
-    name, data = data_of(**FORMS[form], valid=None, valid_file=None, folder=folder)
-    return new(name, data, folder=folder, model=model)
+def asked(task: str, folder: Path, **options: Any) -> Request:
+    return Request(**{"task": TASKS[task], "files": (), "folder": folder, **options})
+
+
+def made(form: str, folder: Path, model: str | None = None) -> Made:
+    return TASKS["translation"].new(asked("translation", folder, **FORMS[form], model=model))
+
+
+def new_language(file: str, folder: Path, **options: Any) -> Made:
+    return TASKS["language"].new(asked("language", folder, files=(file,), **options))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -58,7 +70,7 @@ def test_the_recipe_reads_as_written_from_where_it_lies(text, tmp_path, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_held_out_is_apart_and_nothing_is_lost(text, tmp_path, form):
     recipe, _ = made(form, tmp_path)
-    train, valid = (list(pairs(recipe.data, split, tmp_path)) for split in ("train", "valid"))
+    train, valid = (list(examples(recipe.data, split, tmp_path)) for split in ("train", "valid"))
     assert not set(train) & set(valid)
     assert sorted(train + valid) == sorted((line, line.upper()) for line in LINES)
     assert 0 < len(valid) < len(LINES) / 5
@@ -101,14 +113,15 @@ def test_a_model_that_would_take_days_is_not_chosen():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"file": "text/both.tsv", "source": "1", "target": "2", "valid": ("a", "b")}, "--valid-file"),
-        ({"file": None, "source": "text/train.en", "target": "text/train.de", "valid_file": "v"}, "--file"),
-        ({"file": None, "source": "text/none.en", "target": "text/train.de"}, "'text/none.en' was not found"),
+        ({**FORMS["tsv"], "valid": ("a", "b")}, "at most one after --valid"),
+        ({**FORMS["parallel"], "valid": ("v",)}, "--valid SOURCE TARGET"),
+        ({"source": "text/none.en", "target": "text/train.de"}, "'text/none.en' was not found"),
+        ({"source": "text/train.en"}, "--source and --target"),
     ],
 )
 def test_options_that_do_not_go_together(text, tmp_path, options, says):
     with pytest.raises(UserError, match=says):
-        data_of(**{"valid": None, "valid_file": None, **options}, folder=tmp_path)
+        data_of(asked("translation", tmp_path, **options))
 
 
 def test_empty_files_are_a_sentence(text, tmp_path):
@@ -126,7 +139,7 @@ def test_an_unknown_model_is_a_sentence(text, tmp_path):
 @pytest.mark.parametrize("kind", [None, "words", "characters", "bpe"])
 @pytest.mark.parametrize("unit", [None, "line", "paragraph", "file"])
 def test_a_language_recipe_reads_as_written(text, tmp_path, kind, unit):
-    recipe, reasons = new_language("text/train.en", valid=None, folder=tmp_path, kind=kind, unit=unit)
+    recipe, reasons = new_language("text/train.en", tmp_path, kind=kind, unit=unit)
     (tmp_path / "lm.toml").write_text(recipe.to_toml(reasons=reasons))
     assert read_recipe(tmp_path / "lm.toml")[0] == recipe
     assert reasons.keys() <= recipe.flat().keys()
@@ -135,7 +148,7 @@ def test_a_language_recipe_reads_as_written(text, tmp_path, kind, unit):
 
 @pytest.mark.parametrize("model", LANGUAGE_MODELS)
 def test_a_language_recipe_trains_as_it_stands(text, tmp_path, model):
-    recipe, reasons = new_language("text/train.en", valid="text/train.de", folder=tmp_path, model=model)
+    recipe, reasons = new_language("text/train.en", tmp_path, valid=("text/train.de",), model=model)
     (tmp_path / "lm.toml").write_text(recipe.to_toml(reasons=reasons))
     again, _ = read_recipe(tmp_path / "lm.toml", ["train.steps=1"])
     assert [progress.step for progress in Session(again, tmp_path / "run").steps()] == [1]
@@ -145,7 +158,7 @@ def test_lines_that_end_like_sentences_are_texts_of_their_own(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     Path("said.txt").write_text("One thing.\n\nAnother thing!\nA third\n")
     Path("verse.txt").write_text("One thing and\nanother thing,\n\na third.\n")
-    units = [new_language(f, valid=None, folder=tmp_path)[0].data.unit for f in ("said.txt", "verse.txt")]
+    units = [new_language(f, tmp_path)[0].data.unit for f in ("said.txt", "verse.txt")]
     assert units == ["line", "file"]
 
 
@@ -167,4 +180,134 @@ def test_what_a_language_recipe_cannot_be_made_of(tmp_path, monkeypatch, file, m
     monkeypatch.chdir(tmp_path)
     Path("blank.txt").write_text("\n \n")
     with pytest.raises(UserError, match=says):
-        new_language(file, valid=None, folder=tmp_path, model=model)
+        new_language(file, tmp_path, model=model)
+
+
+# --valid A [B], on the command line
+
+PARALLEL_FILES = "--source train.en --target train.de"
+TABLE_FIELDS = "--source 1 --target 2"
+VALIDATED = {
+    f"translation {PARALLEL_FILES} --valid valid.en valid.de -o out.toml": ("valid.en", "valid.de"),
+    f"translation --valid valid.en valid.de {PARALLEL_FILES} -o out.toml": ("valid.en", "valid.de"),
+    f"translation --valid valid.en --valid valid.de {PARALLEL_FILES} -o out.toml": ("valid.en", "valid.de"),
+    f"--debug translation {PARALLEL_FILES} --valid valid.en valid.de -o out.toml": ("valid.en", "valid.de"),
+    f"translation train.tsv {TABLE_FIELDS} --valid valid.tsv -o out.toml": ("valid.tsv",),
+    f"translation train.tsv --valid valid.tsv {TABLE_FIELDS} -o out.toml": ("valid.tsv",),
+    f"translation --file train.tsv {TABLE_FIELDS} -o out.toml --valid valid.tsv": ("valid.tsv",),
+    "language train.txt --valid valid.txt -o out.toml": ("valid.txt",),
+    "language --valid valid.txt -o out.toml train.txt": ("valid.txt",),
+    "language --valid valid.txt train.txt -o out.toml": ("valid.txt",),
+    "language --valid=valid.txt train.txt -o out.toml": ("valid.txt",),
+    "language train.txt --unit file --tokens words --valid valid.txt -o out.toml": ("valid.txt",),
+    "classification train.labels --valid valid.labels -o out.toml": ("valid.labels",),
+    "classification --valid valid.labels train.labels -o out.toml": ("valid.labels",),
+    f"classification train.labels {TABLE_FIELDS} --valid valid.labels -o out.toml": ("valid.labels",),
+    "tagging train.conll --valid valid.conll -o out.toml": ("valid.conll",),
+    "tagging --valid valid.conll --out out.toml train.conll": ("valid.conll",),
+}
+
+
+@pytest.fixture
+def every_form(place) -> Path:
+    """Training and validation files for every task, in the current folder."""
+    for split, lines in (("train", LINES[:60]), ("valid", LINES[60:71])):
+        forms = {
+            "en": [*lines],
+            "de": [line.upper() for line in lines],
+            "tsv": [f"{line}\t{line.upper()}" for line in lines],
+            "txt": [f"{line}." for line in lines],
+            "labels": [f"{line}\t{'odd' if n % 2 else 'even'}" for n, line in enumerate(lines)],
+            "conll": [
+                "".join(f"{word}\t{'NUM' if word.isdigit() else 'X'}\n" for word in line.split()) for line in lines
+            ],
+        }
+        for form, rows in forms.items():
+            (place / f"{split}.{form}").write_text("".join(f"{row}\n" for row in rows))
+    return place
+
+
+def called_new(call: Call, command: str) -> Result:
+    words = command.split()
+    first = [words.pop(0)] if words[0] == "--debug" else []
+    return call(*first, "new", *words)
+
+
+@pytest.mark.parametrize("command", VALIDATED)
+def test_every_task_is_validated_on_the_files_that_follow_valid(every_form, call, monkeypatch, command):
+    monkeypatch.setenv("REGARD_DEBUG", "")  # which --debug sets
+    said = called_new(call, command)
+    assert said.code == 0, said.err
+    assert "Wrote out.toml" in said.out
+    assert sorted(path.name for path in every_form.glob("*.toml")) == ["out.toml"]  # -o was not swallowed
+    recipe, remarks = read_recipe("out.toml")
+    assert remarks == []
+    files = recipe.data.names
+    assert tuple(name for key, name in files.items() if key.startswith("valid")) == VALIDATED[command]
+    assert all(name.startswith("train.") for key, name in files.items() if not key.startswith("valid"))
+    assert recipe.data.hold_out == 0
+    if recipe.data.unit == "file":
+        assert "".join(text for (text,) in examples(recipe.data, "valid", every_form)) == Path("valid.txt").read_text()
+    else:
+        counts = [sum(1 for _ in examples(recipe.data, split, every_form)) for split in ("train", "valid")]
+        assert counts == [60, 11]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"translation {PARALLEL_FILES}",
+        f"translation train.tsv {TABLE_FIELDS}",
+        "language train.txt",
+        "classification train.labels",
+        "tagging train.conll",
+    ],
+)
+def test_without_valid_some_of_the_training_data_is_held_out(every_form, call, command):
+    said = called_new(call, command)
+    assert said.code == 0, said.err
+    (written,) = every_form.glob("*.toml")
+    assert written.stem == command.split()[0]  # where no -o says how it is called
+    recipe, _ = read_recipe(written)
+    assert 0 < recipe.data.hold_out < 0.5
+    assert not [name for key, name in recipe.data.names.items() if key.startswith("valid")]
+    train, valid = (list(examples(recipe.data, split, every_form)) for split in ("train", "valid"))
+    assert train and valid and not set(train) & set(valid) and len(train + valid) == 60
+
+
+REFUSED = {
+    "translation --source train.en --target train.de --valid valid.en": "give --valid SOURCE TARGET",
+    f"translation train.tsv {TABLE_FIELDS} --valid valid.en valid.de": "at most one after --valid",
+    "translation train.en train.de": "give --source and --target",
+    f"translation {PARALLEL_FILES} --tokens words": "--tokens does not apply to translation: leave it out",
+    f"translation {PARALLEL_FILES} --unit line": "--unit does not apply to translation: leave it out",
+    "language train.txt --valid valid.txt valid.en": "at most one after --valid",
+    "language train.txt train.en": "give one file",
+    "language --valid valid.txt": "give one file",
+    "language train.txt --source 1": "--source does not apply to language: leave it out",
+    f"language train.txt {TABLE_FIELDS}": "--source and --target do not apply to language: leave them out",
+    "classification train.labels --unit line": "--unit does not apply to classification: leave it out",
+    "classification train.labels --source 1": "both --source and --target",
+    "classification train.labels --valid valid.labels valid.tsv": "at most one after --valid",
+    "tagging train.conll --tokens words --unit line": "--tokens and --unit do not apply to tagging: leave them out",
+    "tagging train.conll --source 1": "--source does not apply to tagging: leave it out",
+    "tagging train.conll --target 2": "--target does not apply to tagging: leave it out",
+    "tagging train.conll --file train.conll": "give one file",
+    "tagging train.conll --valid none.conll": "'none.conll' was not found",
+    "taging train.conll": "did you mean 'tagging'?",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_options_that_do_not_apply_are_refused_in_one_sentence(every_form, call, command):
+    said = called_new(call, f"{command} -o out.toml")
+    assert said.code == 1
+    assert REFUSED[command] in said.err
+    assert said.err.startswith("regard: ") and said.err.count("\n") == 1 and said.err.endswith(".\n")
+    assert not list(every_form.glob("*.toml"))
+
+
+def test_a_validation_file_in_a_process_of_its_own(every_form):
+    said = run("new", "tagging", "--valid", "valid.conll", "-o", "out.toml", "train.conll")
+    assert said.code == 0, said.err
+    assert read_recipe("out.toml")[0].data.names == {"train": "train.conll", "valid": "valid.conll"}

@@ -6,17 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made import side, text
+from numpy.typing import NDArray
 
 from regard.config import parse
-from regard.data.batches import Encoded, pad
-from regard.interface import BOS, EOS, PAD, UNK, Batch, Carries, Fits, Generates, Scores, UserError
-from regard.models.design import Vocabulary
+from regard.interface import BOS, EOS, PAD, UNK, Carries, Fits, Generates, Ids, Scores, Shapes, UserError
 from regard.models.ngram import DESIGN, FALLBACK, Config, NGram, discounts_of
 
 VOCAB = 11
@@ -28,13 +29,23 @@ settled = st.builds(
 )
 
 
-def encoded(lines: Sequence[Sequence[int]]) -> Encoded:
+class Flat(NamedTuple):
+    tokens: NDArray[Any]
+    offsets: NDArray[Any]
+
+
+def encoded(lines: Sequence[Sequence[int]]) -> Flat:
     offsets = np.cumsum([0, *map(len, lines)])
-    return Encoded(np.array([token for line in lines for token in line], dtype=np.int32), offsets)
+    return Flat(np.array([token for line in lines for token in line], dtype=np.int32), offsets)
+
+
+def whole(lines: Sequence[Sequence[int]], *, more: int = 0) -> torch.Tensor:
+    """<bos> … <eos>, and then so much more padding."""
+    return torch.nn.functional.pad(side([[BOS, *line, EOS] for line in lines]).values, (0, more), value=PAD)
 
 
 def fitted(lines: Sequence[Sequence[int]], config: Config = Config(), vocab: int = VOCAB) -> NGram:  # noqa: B008
-    model = DESIGN.build(config, Vocabulary(vocab, vocab))
+    model = DESIGN.build(config, Shapes(None, Ids(vocab)))
     assert isinstance(model, NGram)
     model.fit(encoded(lines))
     return model
@@ -103,10 +114,7 @@ def contexts_of(lines: Lines, order: int, seed: int = 0) -> list[list[int]]:
 
 def rows_for(model: NGram, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
     """Log-probabilities after each prompt, all as one batch of steps."""
-    target = torch.full((len(prompts), max(map(len, prompts))), PAD)
-    for row, prompt in zip(target, prompts, strict=True):
-        row[: len(prompt)] = torch.tensor(prompt)
-    logits, _ = model.step(torch.tensor([prompt[-1] for prompt in prompts]), model.start(Batch.of_text(target)))
+    logits, _ = model.step(torch.tensor([prompt[-1] for prompt in prompts]), model.start(text(prompts)))
     return logits
 
 
@@ -204,7 +212,7 @@ def test_ids_that_are_no_text_are_refused(token):
 def test_a_vocabulary_of_a_million_needs_no_wider_numbers():
     vocab = 1_000_003
     model = fitted([[vocab - 1, vocab - 2, vocab - 1, vocab - 2]] * 2, Config(order=5), vocab)
-    scored, _ = model.log_probs(Batch.of_text(pad([[vocab - 1, vocab - 2, vocab - 1]], begin=True, multiple=1)))
+    scored, _ = model.log_probs(text(whole([[vocab - 1, vocab - 2, vocab - 1]])))
     assert scored[0, :3].exp().min() > 0.5
     assert scored[0, 3] < scored[0, 2]
 
@@ -214,19 +222,19 @@ def test_a_vocabulary_of_a_million_needs_no_wider_numbers():
 
 @settings(max_examples=60, deadline=None)
 @given(texts, settled, st.lists(st.integers(EOS, VOCAB - 1), max_size=13), st.data())
-def test_windows_change_nothing(lines, config, text, data):
+def test_windows_change_nothing(lines, config, scored, data):
     model = fitted(lines, config)
-    target = torch.tensor([[BOS, *text, EOS], [BOS, *reversed(text), EOS]])
-    whole, last = model.log_probs(Batch.of_text(target))
+    target = whole([scored, scored[::-1]])
+    straight, last = model.log_probs(text(target))
     cuts = sorted(data.draw(st.sets(st.integers(1, target.shape[1] - 1))) | {target.shape[1] - 1})
     state, parts, begin = None, [], 0
     for end in cuts:
-        part, state = model.log_probs(Batch.of_text(target[:, begin : end + 1], state))
+        part, state = model.log_probs(text(target[:, begin : end + 1], state))
         parts.append(part)
         begin = end
-    assert torch.equal(torch.cat(parts, 1), whole)
+    assert torch.equal(torch.cat(parts, 1), straight)
     assert torch.equal(state, last)
-    assert whole.shape == (2, len(text) + 1)
+    assert straight.shape == (2, len(scored) + 1)
     assert state.shape == (2, config.order - 1)
 
 
@@ -234,9 +242,9 @@ def test_windows_change_nothing(lines, config, text, data):
 @given(texts, settled, st.lists(st.lists(st.integers(UNK, VOCAB - 1), max_size=7), min_size=1, max_size=5))
 def test_steps_and_scores_agree(lines, config, scored):
     model = fitted(lines, config)
-    target = pad(scored, begin=True, multiple=1)
-    expected, _ = model.log_probs(Batch.of_text(target))
-    state = model.start(Batch.of_text(target[:, :1]))
+    target = whole(scored)
+    expected, _ = model.log_probs(text(target))
+    state = model.start(text(target[:, :1]))
     for place in range(target.shape[1] - 1):
         logits, state = model.step(target[:, place], state)
         answers = target[:, place + 1]
@@ -253,21 +261,21 @@ def test_neighbours_change_nothing(lines, config, prompts):
     together = rows_for(model, prompts)
     for row, prompt in zip(together, prompts, strict=True):
         assert torch.equal(rows_for(model, [prompt])[0], row)
-    target = pad([prompt[1:] for prompt in prompts], begin=True)
-    scores, _ = model.log_probs(Batch.of_text(target))
+    target = whole([prompt[1:] for prompt in prompts], more=1)
+    scores, _ = model.log_probs(text(target))
     for row, prompt in zip(scores, prompts, strict=True):
-        alone, _ = model.log_probs(Batch.of_text(pad([prompt[1:]], begin=True, multiple=1)))
+        alone, _ = model.log_probs(text(whole([prompt[1:]])))
         assert torch.equal(row[: len(prompt)], alone[0])
 
 
 def test_a_state_can_be_picked_and_prompts_can_go_on():
     model = fitted([[5, 7, 9, 8], [5, 9, 7, 4]] * 3, Config(order=4))
-    state = model.start(Batch.of_text(torch.tensor([[BOS, 5, 7], [BOS, 5, 9]])))
+    state = model.start(text(torch.tensor([[BOS, 5, 7], [BOS, 5, 9]])))
     swapped, _ = model.step(torch.tensor([9, 7]), state.pick(torch.tensor([1, 0])))
     straight, _ = model.step(torch.tensor([7, 9]), state)
     assert torch.equal(swapped.flip(0), straight)
-    _, read = model.log_probs(Batch.of_text(torch.tensor([[BOS, 5]])))
-    later = model.start(Batch.of_text(torch.tensor([[5, 7]]), read))
+    _, read = model.log_probs(text(torch.tensor([[BOS, 5]])))
+    later = model.start(text(torch.tensor([[5, 7]]), read))
     assert torch.equal(model.step(torch.tensor([7]), later)[0][0], straight[0])
 
 

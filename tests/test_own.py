@@ -21,8 +21,8 @@ from regard import usercode
 from regard.checkpoint import Folder, read_tensors
 from regard.interface import UserError
 from regard.layers.cells import Cell, cell_named
-from regard.recipe import Recipe, read_recipe
-from regard.run import load
+from regard.loading import load, read_recipe
+from regard.recipe import Recipe
 from regard.train.session import Session
 
 FILE, LOOK = python_in("cells.md")

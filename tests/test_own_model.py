@@ -21,9 +21,9 @@ from regard import usercode
 from regard.checkpoint import Folder, read_tensors
 from regard.config import fields_of, help_texts, is_setting
 from regard.interface import UserError
+from regard.loading import load, read_recipe
 from regard.models import MODELS, design_of, transformer
-from regard.recipe import Recipe, read_recipe
-from regard.run import load
+from regard.recipe import Recipe
 from regard.train.session import Session
 
 (FILE,) = python_in("models.md")
@@ -205,7 +205,7 @@ LACKING = {  # of what would tell that it is a run
     "nothing": (),
     "folder": (),
     "facts": ("environment.json",),
-    "all but config.toml": ("environment.json", "tokenizer.json"),
+    "all but config.toml": ("environment.json", "fields.json"),
 }
 
 
@@ -255,7 +255,7 @@ def test_a_recipe_of_ones_own_is_not_called_config(place: Path, call: Call) -> N
 
 DIM, BUILT = "    dim: int = 192", "    return EncoderDecoder("
 CLASH = "    def __post_init__(self):\n        assert self.dim > 999, 'narrow'\n"
-TRIED = "my_model.py cannot learn from two sentences: "
+TRIED = "my_model.py cannot learn from two examples: "
 WRONG = {  # what stands there, what is written in its place, and what is said
     "raises": (
         FILE,
@@ -281,7 +281,7 @@ WRONG = {  # what stands there, what is written in its place, and what is said
     "no promise": (
         BUILT,
         "    return nn.Sequential(",
-        r"is none for translation, since it lacks loss\(batch\) and start",
+        r"cannot be used for translation, since it lacks loss\(batch\) and start",
     ),
     "no step": ("def step", "def stop", f"{TRIED}AttributeError: 'Writer' .* 'step'"),
     "too wide": ("nn.Linear(2 *", "nn.Linear(3 *", rf"{TRIED}line \d+: RuntimeError: mat1 and mat2"),

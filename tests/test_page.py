@@ -19,18 +19,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from playwright.sync_api import Browser
 
-from regard.show.attention_page import (
-    CONES_TO_LAB,
-    RGB_TO_CONES,
-    SCALES,
-    Sentence,
-    View,
-    as_bytes,
-    fragment,
-    page,
-    scale,
-    visible,
-)
+from regard.show.attention_page import Sentence, View, as_bytes, attention_page, notebook_frame
+from regard.show.colours import CONES_TO_LAB, RGB_TO_CONES, SCALES, colour_scale
+from regard.show.text import visible
 
 CROSS, ENCODER, DECODER = "what it writes looks at what it read", "encoder, itself", "decoder, itself"
 HEADS, LAYERS = 3, 2
@@ -104,7 +95,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]]:
 
     def opener(*sentences: Sentence, **options: Any) -> Visit:
         file = tmp_path / f"{len(doors)}.html"
-        file.write_text(page(sentences or [SENTENCE], title="What it looks at"), encoding="utf-8")
+        file.write_text(attention_page(sentences or [SENTENCE], title="What it looks at"), encoding="utf-8")
         doors.append(visit(browser, file, **options))
         seen = doors[-1].__enter__()
         seen.page.wait_for_selector("body[data-drawn]")
@@ -194,15 +185,16 @@ def test_words_stay_as_they_are_and_what_has_no_ink_gets_a_sign() -> None:
 
 
 def test_the_colours_are_even_to_the_eye() -> None:
-    assert scale("#000000", "#ffffff")[128] == [100, 100, 100]  # L³ = 0.502³ of the light, in sRGB
+    assert colour_scale("#000000", "#ffffff")[128] == [100, 100, 100]  # L³ = 0.502³ of the light, in sRGB
     for none, full in SCALES.values():
-        colours = np.array(scale(none, full)) / 255
+        colours = np.array(colour_scale(none, full)) / 255
         linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
         lab = np.cbrt(linear @ RGB_TO_CONES.T) @ CONES_TO_LAB.T
         steps = np.linalg.norm(lab[15::15] - lab[:-15:15], axis=-1)
         assert steps.max() < 1.1 * steps.min()
         assert len(set(np.sign(lab[5::5, 0] - lab[:-5:5, 0]))) == 1, "lightness alone must order them"
-        assert [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in (scale(none, full)[0], scale(none, full)[-1])] == [none, full]
+        ends = (colour_scale(none, full)[place] for place in (0, -1))
+        assert [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in ends] == [none, full]
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
@@ -215,7 +207,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         with pytest.raises(ValueError, match="views"):
             Sentence("", "", some)
     with pytest.raises(ValueError, match="sentence"):
-        page([], title="")
+        attention_page([], title="")
 
 
 class Tags(HTMLParser):
@@ -232,9 +224,9 @@ def test_no_text_becomes_markup() -> None:
     calm = Sentence("a", "b", (View("c", 1, ("d",) * len(HOSTILE), ("e",), np.ones((1, len(HOSTILE), 1))),), "f")
     for text in HOSTILE:
         wild = Sentence(text, text, (View(text, 1, HOSTILE, (text,), np.ones((1, len(HOSTILE), 1))),), text)
-        assert Tags(page([wild], title=text)).seen == Tags(page([calm], title="a")).seen
-        assert Tags(fragment(wild)).seen == ["iframe"]
-        page([wild], title=text).encode()
+        assert Tags(attention_page([wild], title=text)).seen == Tags(attention_page([calm], title="a")).seen
+        assert Tags(notebook_frame(wild)).seen == ["iframe"]
+        attention_page([wild], title=text).encode()
 
 
 # what the browser makes of it
@@ -290,7 +282,7 @@ def test_512_tokens_6_layers_8_heads_are_drawn_within_2_seconds(opened: Callable
 
 def test_each_choice_draws_exactly_its_matrix(opened: Callable[..., Visit]) -> None:
     seen = opened(SENTENCE, SHORT)
-    colours = np.array(scale(*SCALES["light"]), dtype=np.uint8)
+    colours = np.array(colour_scale(*SCALES["light"]), dtype=np.uint8)
     for view in SENTENCE.views:
         for head in range(HEADS):
             choose(seen, kind=view.name, layer=view.layer, head=head + 1)
@@ -442,7 +434,7 @@ def test_text_has_contrast_in_both_themes(opened: Callable[..., Visit], theme: s
     seen.page.click("#theme")
     assert seen.run("() => document.documentElement.dataset.theme") != theme
     assert {text: ratio for text, ratio in seen.run(CONTRAST).items() if ratio < 4.5} == {}
-    other = scale(*SCALES["light" if theme == "dark" else "dark"])
+    other = colour_scale(*SCALES["light" if theme == "dark" else "dark"])
     assert np.array_equal(drawn(seen), np.array(other, dtype=np.uint8)[matrix(seen)])
 
 
@@ -460,7 +452,7 @@ def test_svg_and_png_can_be_taken_away(opened: Callable[..., Visit]) -> None:
     texts = [element.text for element in root.iter(f"{name}text")]
     assert {*SOURCE, *TARGET} <= set(texts)
     chosen = as_bytes(SENTENCE.views[0].weights[1])
-    colours = scale(*SCALES["light"])
+    colours = colour_scale(*SCALES["light"])
     fills = [element.get("fill") for element in root.iter(f"{name}rect")]
     assert fills[2:] == [f"rgb({','.join(map(str, colours[byte]))})" for byte in chosen.flat if byte]
     picture = saved(seen, "#png")
@@ -543,7 +535,7 @@ def test_nothing_written_is_no_fault(opened: Callable[..., Visit]) -> None:
 
 def test_a_notebook_gets_a_frame_of_its_own(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "notebook.html"
-    file.write_text(f"<!doctype html><p id='map'>a cell</p>{fragment(SENTENCE)}", encoding="utf-8")
+    file.write_text(f"<!doctype html><p id='map'>a cell</p>{notebook_frame(SENTENCE)}", encoding="utf-8")
     with visit(browser, file) as seen:
         frame = seen.page.frame_locator("iframe")
         frame.locator("body[data-drawn]").wait_for()

@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from made import target_of
 from torch import Tensor, nn
 
-from regard.data.tokenizers import Tokenizers
+from regard.data.fields import Fields, train_texts
 from regard.interface import BOS, EOS, UNK, Batch, Tree, UserError
-from regard.recipe import parse_recipe
+from regard.recipe import Recipe, parse_recipe
 from regard.run import Run, build_model
 from regard.score.likelihood import Likelihood, encoded, mixed, perplexity, score_texts, token_log_probs
+from regard.tasks.registry import TASKS
 
 CPU = torch.device("cpu")
 LINES = ["a cat sees a dog", "the dog sleeps", "a dog"]
@@ -29,14 +31,14 @@ class Looking(nn.Module):
         self.read: list[tuple[int, int]] = []  # the shapes it was given
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
-        assert batch.target is not None
-        self.read.append((batch.target.shape[0], batch.target.shape[1]))
-        before = torch.arange(1, batch.target.shape[1]) + (0 if batch.state is None else batch.state)
-        answers = batch.target[:, 1:]
+        target = target_of(batch)
+        self.read.append((target.shape[0], target.shape[1]))
+        before = torch.arange(1, target.shape[1]) + (0 if batch.state is None else batch.state)
+        answers = target[:, 1:]
         return -(answers + 100 * before) * (answers != 0), int(before[-1])
 
 
-def recipe(unit: str = "line", task: str = "language", **model: object) -> object:
+def recipe(unit: str = "line", task: str = "language", **model: object) -> Recipe:
     return parse_recipe(
         {
             "task": task,
@@ -46,16 +48,21 @@ def recipe(unit: str = "line", task: str = "language", **model: object) -> objec
             "tokens": {"kind": "words", "size": 0},
             "model": model,
             "train": {"steps": 1},
-        }
+        },
+        tasks=TASKS,
     )
+
+
+def fields_of(*texts: str, sides: tuple[str, ...] = ("target",)) -> Fields:
+    return Fields(train_texts(lambda: ([text] * len(sides) for text in texts), sides, kind="words", size=0))
 
 
 def run_of(unit: str = "line", model: nn.Module | None = None) -> Run:
     described = recipe(unit, name="rnn_lm", embedding=5, hidden=5, dropout=0.0)
     texts = [f"{line}\n" if unit == "file" else line for line in LINES]
-    tokenizers = Tokenizers.train(lambda: ((text,) for text in texts), kind="words", size=0, joint=True, at_least=1)
-    built = build_model(described, tokenizers) if model is None else model  # type: ignore[arg-type]
-    return Run(described, tokenizers, built.double().eval(), CPU, "toy")  # type: ignore[arg-type]
+    fields = fields_of(*texts)
+    built = build_model(described, fields) if model is None else model
+    return Run(described, fields, built.double().eval(), CPU, "toy")
 
 
 # The figures
@@ -82,7 +89,7 @@ def test_a_model_that_guesses_has_the_perplexity_of_its_vocabulary():
     for parameter in run.model.parameters():
         nn.init.zeros_(parameter)
     found = score_texts([run], LINES).likelihood
-    assert run.tokenizers.target.size == VOCAB
+    assert run.tokenizer("target").size == VOCAB
     assert found.per_token == pytest.approx(VOCAB)
     assert found.log_prob == pytest.approx(-13 * math.log(VOCAB))
 
@@ -151,7 +158,7 @@ def test_a_whole_file_in_pieces_is_that_file():
 
 def test_a_whole_file_opens_as_after_a_line_end():
     run = run_of("file")
-    (newline,) = run.tokenizers.target.encode_all(["\n"], continued=True)[0]
+    (newline,) = run.tokenizer("target").encode_all(["\n"], continued=True)[0]
     assert encoded(run, ["a dog"])[0][0] == newline
     assert EOS not in encoded(run, ["a dog"])[0]
 
@@ -182,7 +189,7 @@ def test_stride_and_context_are_told(context):
 
 
 def test_a_model_that_carries_sees_everything_before(monkeypatch):
-    monkeypatch.setattr("regard.perplexity.WINDOW", 3)
+    monkeypatch.setattr("regard.score.likelihood.WINDOW", 3)
     text = np.arange(5, 16)
     (found,) = token_log_probs(Looking(None), [text], device=CPU)
     assert (-found // 100).tolist() == list(range(1, 11))
@@ -193,7 +200,7 @@ def test_short_texts_go_together_and_find_their_places_again(monkeypatch):
     model = Looking(None)
     together = token_log_probs(model, texts, device=CPU)
     assert model.read == [(5, 9)]  # the text of one token predicts nothing
-    monkeypatch.setattr("regard.perplexity.TOKENS_AT_ONCE", 1)
+    monkeypatch.setattr("regard.score.likelihood.TOKENS_AT_ONCE", 1)
     alone = token_log_probs(model, texts, device=CPU)
     for text, one, other in zip(texts, together, alone, strict=True):
         assert (-one % 100).tolist() == text[1:].tolist()
@@ -204,9 +211,9 @@ def test_short_texts_go_together_and_find_their_places_again(monkeypatch):
 
 
 def test_a_translator_is_not_asked_how_likely_a_text_is():
-    run = run_of()
-    translating = Run(recipe(task="translation", name="seq2seq"), run.tokenizers, run.model, CPU)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="seq2seq is not a language model: give --source and --target"):
+    described, fields = recipe(task="translation", name="seq2seq"), fields_of(*LINES, sides=("source", "target"))
+    translating = Run(described, fields, build_model(described, fields).eval(), CPU)
+    with pytest.raises(UserError, match="seq2seq is not a language model: give it a source and a target"):
         score_texts([translating], LINES)
 
 

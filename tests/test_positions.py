@@ -1,4 +1,4 @@
-"""Positions: the formula, the rotation it hides, where a learned table ends, and turning instead of adding."""
+"""Positions: what is added and the rotation it hides, what is turned, and the bias that a pair of places gets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from regard.interface import UserError
-from regard.layers.positions import POSITIONS, Learned, Rotation, Sinusoidal, position
+from regard.layers.positions import POSITIONS, T5, ALiBi, Learned, Positions, Rotary, Sinusoidal, alibi_slopes, position
 
 ROWS, TIME, DIM, LONGEST = 2, 5, 14, 11
+ADDED = ("sinusoidal", "learned")
 
 
 def table(positions: Tensor, dim: int = DIM) -> Tensor:
@@ -44,7 +45,7 @@ def test_a_shift_is_one_rotation_for_all_positions(shift: int) -> None:
     assert not torch.allclose(there, here, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("name", ADDED)
 def test_positions_are_added_and_rows_may_stand_at_different_ones(name: str) -> None:
     part = position(name, dim=DIM, longest=LONGEST).double()
     x = torch.randn(ROWS, TIME, DIM, dtype=torch.float64)
@@ -88,15 +89,15 @@ def test_learned_positions_learn_only_where_they_are_used() -> None:
 
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match="'rotary'.*sinusoidal, learned"):
-        position("rotary", dim=DIM, longest=LONGEST)
+    with pytest.raises(UserError, match="'circular'.*sinusoidal, learned, rotary, alibi, t5"):
+        position("circular", dim=DIM, longest=LONGEST)
 
 
 # rotary
 
 
 def turned(x: Tensor, positions: Tensor) -> Tensor:
-    return Rotation(dim=x.shape[-1]).at(positions, x)(x)
+    return Rotary(dim=x.shape[-1]).turn(x, positions)(x)
 
 
 def test_turning_is_the_rotation_by_pairs_of_the_paper() -> None:
@@ -143,7 +144,7 @@ def test_turning_follows_the_dtype_and_counts_exactly_in_any(dtype: torch.dtype)
 
 def test_a_head_of_odd_width_cannot_be_turned() -> None:
     with pytest.raises(UserError, match="head of width 7 .* dim / heads is even"):
-        Rotation(dim=7)
+        Rotary(dim=7)
 
 
 def test_gradients_pass_through_a_turn() -> None:
@@ -151,10 +152,106 @@ def test_gradients_pass_through_a_turn() -> None:
     assert torch.autograd.gradcheck(lambda x: turned(x, torch.tensor([0, 5, 97])), [x])
 
 
+# a bias for each pair of places
+
+BIASES = {
+    "alibi": lambda: ALiBi(heads=3),
+    "t5, both ways": lambda: T5(heads=3, causal=False),
+    "t5, causal": lambda: T5(heads=3, causal=True),
+}
+every_bias = pytest.mark.parametrize("kind", BIASES)
+
+
+@every_bias
+def test_a_bias_depends_on_the_distance_alone_and_rows_may_stand_at_different_places(kind: str) -> None:
+    part, places = BIASES[kind]().double(), torch.arange(307)
+    whole = part.bias(places, places)
+    assert whole is not None and whole.shape == (1, 3, 307, 307)
+    for distance in range(-306, 307):
+        along = whole[0].diagonal(distance, 1, 2)
+        assert (along == along[:, :1]).all()
+    rows = part.bias(torch.tensor([[3, 4], [290, 291]]), places)
+    assert torch.equal(rows, whole[0][:, [[3, 4], [290, 291]]].transpose(0, 1))
+    assert torch.equal(part.bias(places + 5003, places + 5003), whole)
+
+
+def test_alibi_falls_with_the_distance_either_way_at_a_rate_for_each_head() -> None:
+    bias, places = ALiBi(heads=5).double().bias(torch.arange(TIME), torch.arange(7)), torch.arange(7)
+    slopes = paper_slopes(5)
+    for head in range(5):
+        for i in range(TIME):
+            expected = [-slopes[head] * abs(i - j) for j in places.tolist()]
+            assert bias[0, head, i].tolist() == pytest.approx(expected, rel=1e-7)
+    assert alibi_slopes(8) == [1 / 2**head for head in range(1, 9)]
+
+
+def paper_slopes(heads: int) -> list[float]:
+    """As in the code of Press 2022."""
+    if math.log2(heads).is_integer():
+        start = 2 ** (-(2 ** -(math.log2(heads) - 3)))
+        return [start * start**i for i in range(heads)]
+    closest = 2 ** math.floor(math.log2(heads))
+    return paper_slopes(closest) + paper_slopes(2 * closest)[0::2][: heads - closest]
+
+
+@pytest.mark.parametrize("heads", range(1, 35))
+def test_the_slopes_of_alibi_are_those_of_the_paper(heads: int) -> None:
+    assert alibi_slopes(heads) == pytest.approx(paper_slopes(heads))
+
+
+def naive_bucket(distance: int, *, causal: bool, buckets: int, furthest: int) -> int:
+    """Raffel 2020 by whole numbers: n is in bucket exact + b where (n / exact)^side ≥ (furthest / exact)^b."""
+    side, first = (buckets, 0) if causal else (buckets // 2, buckets // 2 if distance > 0 else 0)
+    apart = max(-distance, 0) if causal else abs(distance)
+    exact = side // 2
+    if apart < exact:
+        return first + apart
+    wider, further = side - exact, 0
+    while further + 1 < wider and apart**wider * exact ** (further + 1) >= furthest ** (further + 1) * exact**wider:
+        further += 1
+    return first + exact + further
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("buckets, furthest", [(32, 128), (16, 60), (8, 20)])
+def test_the_buckets_of_t5_are_those_of_the_paper(causal: bool, buckets: int, furthest: int) -> None:
+    part, distances = T5(heads=1, causal=causal, buckets=buckets, furthest=furthest), range(-307, 308)
+    expected = [naive_bucket(n, causal=causal, buckets=buckets, furthest=furthest) for n in distances]
+    assert part.bucket(torch.tensor(distances)).tolist() == expected
+    assert set(expected) == set(range(buckets)) - (set() if causal else {buckets // 2})  # ahead is at least 1 away
+
+
+def test_t5_learns_in_each_head_the_buckets_that_it_met() -> None:
+    part = T5(heads=3, causal=True)
+    part.bias(torch.arange(2), torch.arange(2))[:, 1].sum().backward()
+    assert part.table.grad is not None and part.table.grad.nonzero().tolist() == [[0, 1], [1, 1]]
+    assert part.table.grad[:2, 1].tolist() == [3.0, 1.0]  # itself twice and what lies ahead; one before
+
+
+def test_each_kind_does_one_thing_and_the_plain_one_nothing() -> None:
+    x, places = torch.randn(ROWS, TIME, DIM), torch.arange(TIME)
+    done = {}
+    for name in ("", *POSITIONS):
+        part = position(name, dim=DIM, heads=7, longest=LONGEST) if name else Positions()
+        done[name] = (not torch.equal(part(x, places), x), bool(part.turn(x, places)), part.bias(places, places))
+    assert [(added, turned, bias is not None) for added, turned, bias in done.values()] == [
+        (False, False, False),
+        (True, False, False),
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+        (False, False, True),
+    ]
+
+
 @pytest.mark.parametrize("name", POSITIONS)
 def test_shapes_on_the_meta_device(name: str) -> None:
     with torch.device("meta"):
-        heads = turned(torch.empty(ROWS, 3, TIME, DIM), torch.arange(TIME))
-        out = position(name, dim=DIM, longest=LONGEST)(torch.empty(ROWS, TIME, DIM), torch.arange(TIME))
+        part, places = position(name, dim=DIM, heads=7, longest=LONGEST), torch.arange(TIME)
+        x = torch.empty(ROWS, TIME, DIM)
+        out, turn, bias = part(x, places), part.turn(x, places), part.bias(places, torch.arange(3))
+        heads = torch.empty(ROWS, 7, TIME, 2)
+        heads = turn(heads) if turn else heads
     assert out.is_meta and out.shape == (ROWS, TIME, DIM)
-    assert heads.is_meta and heads.shape == (ROWS, 3, TIME, DIM)
+    assert heads.is_meta and heads.shape == (ROWS, 7, TIME, 2)
+    assert bias is None or (bias.is_meta and bias.shape == (1, 7, TIME, 3))

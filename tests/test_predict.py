@@ -12,18 +12,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made import pairs, source_of
 from torch import Tensor, nn
 
-from regard.data.tokenizers import Tokenizers
-from regard.interface import BOS, EOS, PAD, UNK, Batch, State, UserError
+from regard.data.fields import Fields, train_texts
+from regard.interface import BOS, EOS, PAD, UNK, Batch, Ids, Shapes, State, UserError
+from regard.look.weights import cross_attention
 from regard.models import rnnsearch, seq2seq, transformer
-from regard.models.design import Vocabulary
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.predict.decoding import Decoding, Prediction
 from regard.predict.search import (
     IMPOSSIBLE,
-    Decoding,
     Hypothesis,
-    Prediction,
     beam,
     constrain,
     forbid_repeats,
@@ -31,10 +31,11 @@ from regard.predict.search import (
     greedy,
     keep_top_k,
     keep_top_p,
-    predict,
 )
+from regard.predict.text import translate
 from regard.recipe import parse_recipe
 from regard.run import Run
+from regard.tasks.registry import TASKS
 
 VOCAB, KEYS, LONGEST = 7, 11, 5
 
@@ -49,7 +50,7 @@ class Table(nn.Module):
         self.logits = spread * torch.randn(size, generator=random, dtype=torch.float64)
 
     def start(self, batch: Batch) -> State:
-        key = batch.source[:, 0]
+        key = source_of(batch)[:, 0]
         return State(memory=key, carry=torch.zeros_like(key))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -67,7 +68,7 @@ class Table(nn.Module):
 
 
 def sources(*keys: int) -> Batch:
-    return Batch(torch.tensor([[key, EOS] for key in keys]))
+    return pairs([[key, EOS] for key in keys])
 
 
 def limits(batch: Batch, most: int) -> Tensor:
@@ -87,10 +88,10 @@ def every_output(most: int) -> list[tuple[int, ...]]:
 
 SMALL = {"embedding": 5, "hidden": 7, "dropout": 0.0}
 MODELS: dict[str, object] = {
-    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, context="every"), Vocabulary(11, VOCAB)),
-    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL), Vocabulary(11, VOCAB)),
+    "seq2seq": lambda: seq2seq.build(seq2seq.Config(**SMALL, context="every"), Shapes(Ids(11), Ids(VOCAB))),
+    "rnnsearch": lambda: rnnsearch.build(rnnsearch.Config(**SMALL), Shapes(Ids(11), Ids(VOCAB))),
     "transformer": lambda: transformer.build(
-        transformer.Config(dim=6, heads=2, feed_forward=7, layers=2, dropout=0.0), Vocabulary(11, VOCAB)
+        transformer.Config(dim=6, heads=2, feed_forward=7, layers=2, dropout=0.0), Shapes(Ids(11), Ids(VOCAB))
     ),
 }
 each_model = pytest.mark.parametrize("name", MODELS)
@@ -109,13 +110,13 @@ def neural(name: str) -> EncoderDecoder:
 
 def five_sources() -> Batch:
     rows = [[4, 5, 6, 7, EOS], [8, EOS], [9, 10, EOS], [5, 5, 5, 5, EOS], [7, 4, 9, EOS]]
-    return Batch(torch.tensor([row + [PAD] * (5 - len(row)) for row in rows]))
+    return pairs(rows)
 
 
 def forced_log_prob(model: EncoderDecoder, source: Tensor, tokens: tuple[int, ...]) -> float:
     """Read by the model in one go."""
     target = torch.tensor([[BOS, *tokens]])
-    log_probs = model.logits(Batch(source[None], target)).log_softmax(-1)
+    log_probs = model.logits(pairs(source[None], target)).log_softmax(-1)
     return float(log_probs.gather(-1, target[:, 1:, None]).sum().detach())
 
 
@@ -158,7 +159,10 @@ def test_a_beam_as_wide_as_the_space_is_brute_force(most, penalty):
     how = Decoding(beam=len(space), n_best=len(space), length_penalty=penalty)
     found = generate(model, batch, how, limits=limits(batch, most))
     for key, hypotheses in zip((2, 3, 5), found, strict=True):
-        expected = sorted(space, key=lambda tokens, key=key: -model.log_prob(key, tokens) / len(tokens) ** penalty)
+        expected = sorted(
+            space,
+            key=lambda tokens, key=key: (tokens[-1] != EOS, -model.log_prob(key, tokens) / len(tokens) ** penalty),
+        )
         assert [whole(hypothesis) for hypothesis in hypotheses] == expected
         for hypothesis in hypotheses:
             assert hypothesis.log_prob == pytest.approx(model.log_prob(key, whole(hypothesis)), abs=1e-9)
@@ -170,15 +174,18 @@ def test_a_neural_beam_as_wide_as_the_space_is_brute_force(name):
     space = every_output(3)
     found = generate(model, batch, Decoding(beam=len(space), length_penalty=0.0), limits=limits(batch, 3))
     for row in (0, 1):
-        scores = {tokens: forced_log_prob(model, batch.source[row], tokens) for tokens in space}
-        assert [whole(hypothesis) for hypothesis in found[row]] == sorted(space, key=lambda tokens: -scores[tokens])
+        scores = {tokens: forced_log_prob(model, source_of(batch)[row], tokens) for tokens in space}
+        expected = sorted(space, key=lambda tokens: (tokens[-1] != EOS, -scores[tokens]))
+        assert [whole(hypothesis) for hypothesis in found[row]] == expected
 
 
 def test_a_beam_is_never_worse_than_a_beam_of_1_with_room_enough():
     model, batch = Table(seed=1), sources(*range(KEYS))
     alone = generate(model, batch, Decoding(), limits=limits(batch, 4))
     wide = generate(model, batch, Decoding(beam=60, length_penalty=0.0), limits=limits(batch, 4))
-    better = [wide[key][0].log_prob - alone[key][0].log_prob for key in range(KEYS)]
+    ended = [key for key in range(KEYS) if alone[key][0].finished]  # what was cut off has not paid for its end
+    better = [wide[key][0].log_prob - alone[key][0].log_prob for key in ended]
+    assert len(ended) > 3
     assert min(better) >= -1e-9
     assert max(better) > 0.1
 
@@ -190,8 +197,17 @@ def test_n_best_is_sorted_and_distinct(penalty):
     for hypotheses in found:
         assert len(hypotheses) == 5
         assert len({whole(hypothesis) for hypothesis in hypotheses}) == 5
-        scores = [h.log_prob / len(whole(h)) ** penalty for h in hypotheses]
+        scores = [(h.finished, h.log_prob / len(whole(h)) ** penalty) for h in hypotheses]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_a_hypothesis_that_was_cut_off_does_not_beat_one_that_ended():
+    """Cut at the limit, it has not paid for its end, and so seems likelier than it is."""
+    model, batch = Table(seed=2), sources(*range(KEYS))
+    found = generate(model, batch, Decoding(beam=20, n_best=20, length_penalty=0.0), limits=limits(batch, 3))
+    beaten = [h for hypotheses in found for h in hypotheses[1:] if h.log_prob > hypotheses[0].log_prob]
+    assert beaten and not any(hypothesis.finished for hypothesis in beaten)
+    assert all(hypotheses[0].finished for hypotheses in found)
 
 
 def test_a_length_penalty_favours_longer_outputs():
@@ -220,7 +236,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 def test_a_score_is_the_models_own_log_probability(name, way):
     model, batch = neural(name), five_sources()
     found = generate(model, batch, WAYS[way], limits=torch.tensor([3, 5, 7, 11, 13]))
-    for source, hypotheses in zip(batch.source, found, strict=True):
+    for source, hypotheses in zip(source_of(batch), found, strict=True):
         assert len(hypotheses) == WAYS[way].width
         for hypothesis in hypotheses:
             expected = forced_log_prob(model, source, whole(hypothesis))
@@ -236,11 +252,10 @@ def test_batch_mates_change_nothing(name, way):
     together = generate(model, batch, WAYS[way], limits=most, lines=lines)
     assert len({len(hypotheses[0].tokens) for hypotheses in together}) > 1
     order = torch.tensor([3, 0, 4, 1, 2])
-    shuffled = generate(model, Batch(batch.source[order]), WAYS[way], limits=most[order], lines=lines[order])
+    shuffled = generate(model, pairs(source_of(batch)[order]), WAYS[way], limits=most[order], lines=lines[order])
     for row in range(5):
-        real = batch.source[row : row + 1, : int(batch.source_mask[row].sum())]
         this = slice(row, row + 1)
-        (alone,) = generate(model, Batch(real), WAYS[way], limits=most[this], lines=lines[this])
+        (alone,) = generate(model, list(batch.rows())[row], WAYS[way], limits=most[this], lines=lines[this])
         for other in (alone, shuffled[order.tolist().index(row)]):
             assert [whole(hypothesis) for hypothesis in other] == [whole(h) for h in together[row]]
             for mine, its in zip(together[row], other, strict=True):
@@ -389,20 +404,20 @@ def test_draws_of_steps_samples_lines_and_seeds_are_independent():
     model.logits.zero_()
     model.logits[..., [PAD, BOS, EOS]] = -60.0
     words = (3, 4, 5, 6)
-    pairs = {pair: 1 / 16 for pair in product(words, words)}
+    shares = {pair: 1 / 16 for pair in product(words, words)}
     most = 45  # 15 degrees of freedom: 1 in 13,000
     for seed in (0, 1):
         found = draws(model, Decoding(sample=True, n_best=2, seed=seed), lines=600, most=2)
-        assert chi_square(Counter(tokens for line in found for tokens in line), pairs) < most
+        assert chi_square(Counter(tokens for line in found for tokens in line), shares) < most
         drawn = {
             "samples": [(one[0], other[0]) for one, other in (sorted(line) for line in found) if one < other],
             "lines": [(one[0][0], other[0][0]) for one, other in zip(found[::2], found[1::2], strict=True)],
         }
-        assert chi_square(Counter(drawn["lines"]), pairs) < most
+        assert chi_square(Counter(drawn["lines"]), shares) < most
         assert len(drawn["samples"]) > 500  # two samples of a line mostly differ
     one, other = (draws(model, Decoding(sample=True, seed=seed), lines=600) for seed in (2, 3))
     across = Counter((a[0][0], b[0][0]) for a, b in zip(one, other, strict=True))
-    assert chi_square(across, pairs) < most
+    assert chi_square(across, shares) < most
 
 
 def test_the_same_seed_draws_the_same():
@@ -443,7 +458,7 @@ def test_cold_samples_are_greedy():
     ],
 )
 def test_settings_that_cannot_be_are_refused(bad):
-    with pytest.raises(UserError, match=f"--{next(iter(bad)).replace('_', '-')}"):
+    with pytest.raises(UserError, match=next(iter(bad))):
         Decoding(**bad)
 
 
@@ -451,22 +466,24 @@ def test_settings_that_cannot_be_are_refused(bad):
 
 
 def letters_run(*, best_end: float = 0.0) -> Run:
-    tokenizer = Tokenizers.train(lambda: [("abcdefg", "tuvw")], kind="characters", size=0, joint=False, at_least=1)
+    texts = train_texts(lambda: [("abcdefg", "tuvw")], ("source", "target"), kind="characters", size=0, joint=False)
+    fields = Fields(texts)
     recipe = parse_recipe(
         {
             "task": "translation",
             "data": {"name": "world"},
             "model": {"name": "rnnsearch", **SMALL},
             "train": {"steps": 1},
-        }
+        },
+        tasks=TASKS,
     )
     torch.manual_seed(5)
-    model = rnnsearch.build(recipe.model, Vocabulary(tokenizer.source.size, tokenizer.target.size))
+    model = rnnsearch.build(recipe.model, fields.shapes)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0)
         model.decoder.head.bias[EOS] += best_end  # type: ignore[attr-defined]
-    return Run(recipe, tokenizer, model.double().eval(), torch.device("cpu"))
+    return Run(recipe, fields, model.double().eval(), torch.device("cpu"))
 
 
 LINES = ["abc", "", "g", "   ", "gfedcbagfedcba", "abc", "é\u2028?", "ab"]
@@ -476,10 +493,10 @@ LINES = ["abc", "", "g", "   ", "gfedcbagfedcba", "abc", "é\u2028?", "ab"]
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
 def test_one_prediction_per_line_in_order_whatever_the_batches(how, batch_tokens):
     run = letters_run()
-    together = predict(run, LINES, how, batch_tokens=batch_tokens, first_line=100)
+    together = translate(run, LINES, how, batch_tokens=batch_tokens, first_line=100)
     assert len(together) == len(LINES)
     for number, line in enumerate(LINES):
-        (alone,) = predict(run, [line], how, first_line=100 + number)
+        (alone,) = translate(run, [line], how, first_line=100 + number)
         assert alone.text == together[number].text
         assert alone.score == pytest.approx(together[number].score, abs=1e-9)
         assert [a.text for a in alone.alternatives] == [a.text for a in together[number].alternatives]
@@ -489,25 +506,25 @@ def test_one_prediction_per_line_in_order_whatever_the_batches(how, batch_tokens
 
 def test_empty_in_empty_out():
     run = letters_run()
-    assert predict(run, []) == []
-    assert predict(run, ["", " \t"]) == [Prediction("", 0.0, ())] * 2
+    assert translate(run, []) == []
+    assert translate(run, ["", " \t"]) == [Prediction("", 0.0, ())] * 2
 
 
 def test_a_line_too_long_is_cut_and_flagged():
     run, how = letters_run(), Decoding(longest_source=3)
-    long, whole_line, short = predict(run, ["abcdefg", "abc", "ab"], how)
+    long, whole_line, short = translate(run, ["abcdefg", "abc", "ab"], how)
     assert [long.cut, whole_line.cut, short.cut] == [True, False, False]
     assert (long.text, long.score) == (whole_line.text, pytest.approx(whole_line.score))
-    assert all(a.cut for a in predict(run, ["abcdefg"], replace(how, beam=2, n_best=2))[0].alternatives)
+    assert all(a.cut for a in translate(run, ["abcdefg"], replace(how, beam=2, n_best=2))[0].alternatives)
 
 
 def test_tokens_spell_the_text_and_length_limits_hold():
     for most in (1, 4):
-        for prediction in predict(letters_run(best_end=-99.0), ["abc", "g"], Decoding(max_length=most)):
+        for prediction in translate(letters_run(best_end=-99.0), ["abc", "g"], Decoding(max_length=most)):
             assert len(prediction.tokens) == most
             assert "".join(prediction.tokens) == prediction.text
-    assert predict(letters_run(best_end=99.0), ["abc"])[0].text == ""
-    default = predict(letters_run(best_end=-99.0), ["abc"])[0]
+    assert translate(letters_run(best_end=99.0), ["abc"])[0].text == ""
+    default = translate(letters_run(best_end=-99.0), ["abc"])[0]
     assert len(default.tokens) == 2 * 4 + 10  # twice the source, <eos> included, and ten
 
 
@@ -516,16 +533,16 @@ def test_an_unknown_shows_the_source_word_it_looks_at_most():
     with torch.no_grad():
         run.model.decoder.head.bias[UNK] += 4.0  # type: ignore[union-attr,index]
     how = Decoding(beam=3, n_best=3, replace_unknown=True)
-    source, target = run.tokenizers
+    target = run.tokenizer("target")
     replaced = set()
     for line, best, plain in zip(
-        lines, predict(run, lines, how), predict(run, lines, replace(how, replace_unknown=False)), strict=True
+        lines, translate(run, lines, how), translate(run, lines, replace(how, replace_unknown=False)), strict=True
     ):
         for one, as_written in zip((best, *best.alternatives), (plain, *plain.alternatives), strict=True):
             assert (one.tokens, one.score) == (as_written.tokens, as_written.score)
             ids = [UNK if token == "<unk>" else target.encode(token)[0] for token in one.tokens]
-            batch = Batch(torch.tensor([[*source.encode(line), EOS]]), torch.tensor([[BOS, *ids, EOS]]))
-            weights = run.model.attention(batch)[0, 0, 0, :, : len(line)]  # type: ignore[operator]
+            batch = run.fields.batch({"source": run.fields["source"].encode([line]), "target": [ids]})
+            weights = cross_attention(run.model, batch)[0, 0, 0, :, : len(line)]
             words = [line[int(row.argmax())] for row in weights]
             said = [word if token == "<unk>" else token for token, word in zip(one.tokens, words, strict=False)]
             assert one.text == "".join(said)
@@ -534,15 +551,15 @@ def test_an_unknown_shows_the_source_word_it_looks_at_most():
 
 
 def test_only_a_model_that_attends_can_replace_unknowns():
-    seq2seq_model = seq2seq.build(seq2seq.Config(**SMALL), Vocabulary(11, VOCAB))
-    with pytest.raises(UserError, match="--replace-unknown needs a model that attends"):
-        predict(replace(letters_run(), model=seq2seq_model), ["abc"], Decoding(replace_unknown=True))
+    seq2seq_model = seq2seq.build(seq2seq.Config(**SMALL), Shapes(Ids(11), Ids(VOCAB)))
+    with pytest.raises(UserError, match="replace_unknown needs a model that attends"):
+        translate(replace(letters_run(), model=seq2seq_model), ["abc"], Decoding(replace_unknown=True))
 
 
 def test_a_model_that_does_not_generate_is_refused_by_name():
     run = replace(letters_run(), model=nn.Linear(2, 3))
     with pytest.raises(UserError, match="rnnsearch does not generate"):
-        predict(run, ["abc"])
+        translate(run, ["abc"])
 
 
 def test_gumbel_noise_is_a_function_of_line_and_step_alone():

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from made import pairs, target_of
 from test_recurrent import BATCH, CELLS, HIDDEN, INPUT, MASK, RAGGED, TIME, make, naively, random_input
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.interface import Batch
+from regard.interface import Ids, Shapes
 from regard.layers.cells import Cell, State
-from regard.layers.products import gathered
+from regard.layers.fast.weight_gradients import gathered
 from regard.layers.recurrent import Recurrent
 from regard.models import MODELS, rnnsearch
-from regard.models.design import Vocabulary
 
 Write = Callable[[Tensor, "Own"], Tensor]
 
@@ -102,8 +102,11 @@ def test_however_a_cell_writes_its_products_the_gradient_is_right(way: str, mask
     torch.testing.assert_close(asked(made), naive, rtol=1e-10, atol=1e-12)
 
 
-def test_each_matrix_has_one_product_for_its_gradient_whatever_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, x = network("h @ W", layers=1), random_input()
+@pytest.mark.parametrize("way", ["h @ W", "a layer inside"])
+def test_each_matrix_has_one_product_for_its_gradient_whatever_the_time(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, x = network(way, layers=1), random_input()
     joined: list[int] = []
     cat = torch.cat
     monkeypatch.setattr(
@@ -230,13 +233,12 @@ def test_an_attentive_decoder_has_the_gradient_of_its_single_steps(cell: str) ->
     """`forward` gathers over the whole target; `step` never does."""
     torch.manual_seed(47)
     config = rnnsearch.Config(embedding=5, hidden=7, dropout=0.0, cell=cell)
-    model = MODELS["rnnsearch"].build(config, Vocabulary(11, 13)).double()
-    batch = Batch(torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5)))
-    assert batch.target is not None
+    model = MODELS["rnnsearch"].build(config, Shapes(Ids(11), Ids(13))).double()
+    batch = pairs(torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5)))
     whole = model.logits(batch)  # type: ignore[operator]
     expected = torch.autograd.grad(whole.sin().sum(), list(model.parameters()))
     state, steps = model.start(batch), []  # type: ignore[operator]
-    for token in batch.target.unbind(1)[:-1]:
+    for token in target_of(batch).unbind(1)[:-1]:
         logits, state = model.step(token, state)  # type: ignore[operator]
         steps.append(logits)
     found = torch.autograd.grad(torch.stack(steps, 1).sin().sum(), list(model.parameters()))

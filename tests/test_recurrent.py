@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 import torch
+from made import pairs, target_of
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.interface import Batch, UserError
+from regard.interface import Ids, Shapes, UserError
 from regard.layers.cells import CELLS, Cell, State
 from regard.layers.recurrent import Highway, Recurrent, Residual, Skip, reverse, trace
 from regard.models import MODELS, rnnsearch
-from regard.models.design import Vocabulary
 
 BATCH, TIME, INPUT, HIDDEN, LAYERS = 5, 7, 3, 11, 2
 LENGTHS = (4, 7, 1, 6, 2)
@@ -208,6 +208,22 @@ def test_what_stands_at_padding_is_never_read(name: str, bidirectional: bool, ru
     loss = outputs.sum() + torch.stack(parts(finals)).sum()
     (gradient,) = torch.autograd.grad(loss, spoilt)
     assert gradient.isfinite().all() and not gradient[~MASK].any() and (gradient[MASK] != 0).any(-1).all()
+
+
+@EVERY_CELL
+def test_long_padding_changes_neither_state_nor_gradient(name: str) -> None:
+    """Large weights would make an unbounded state infinite within 300 steps, and 0 · ∞ is NaN."""
+    made, x = make(name, layers=1), random_input()
+    with torch.no_grad():
+        for path, weight in made.named_parameters():
+            weight.mul_(1.0 if "ih" in path or "bias" in path else 1e3)
+    found = []
+    for padding in (0, 300):
+        longer, mask = nn.functional.pad(x, (0, 0, 0, padding)), nn.functional.pad(MASK, (0, padding))
+        outputs, finals = made(longer, mask)
+        loss = outputs.sum() + torch.stack(parts(finals)).sum()
+        found.append([outputs[:, :TIME], *parts(finals), *torch.autograd.grad(loss, list(made.parameters()))])
+    torch.testing.assert_close(found[1], found[0])
 
 
 @BOTH
@@ -502,8 +518,8 @@ def test_gradients_to_traced_states_can_be_asked_for(name: str) -> None:
 def test_the_cell_that_looks_back_is_traced_too() -> None:
     torch.manual_seed(41)
     config = rnnsearch.Config(embedding=5, hidden=7, layers=2, dropout=0.0, cell="lstm", skip="residual")
-    model = MODELS["rnnsearch"].build(config, Vocabulary(11, 13)).double()
-    batch = Batch(torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5)))
+    model = MODELS["rnnsearch"].build(config, Shapes(Ids(11), Ids(13))).double()
+    batch = pairs(torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5)))
     plain = model.logits(batch)  # type: ignore[operator]
     with trace(model) as seen:
         torch.testing.assert_close(model.logits(batch), plain, rtol=0.0, atol=1e-12)  # type: ignore[operator]
@@ -512,7 +528,7 @@ def test_the_cell_that_looks_back_is_traced_too() -> None:
     assert lengths.pop("decoder.cell") == lengths.pop("decoder.upper.forwards.0") == 4
     assert len(lengths) == 4 and set(lengths.values()) == {2 * 6}  # the encoder read for logits, and again for start
     with trace(model) as steps:
-        for token in batch.target.unbind(1)[:-1]:  # type: ignore[union-attr]
+        for token in target_of(batch).unbind(1)[:-1]:
             _, state = model.step(token, state)  # type: ignore[operator]
     for path in ("decoder.cell", "decoder.upper.forwards.0"):
         torch.testing.assert_close(steps.states[path], seen.states[path])

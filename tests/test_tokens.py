@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -66,6 +67,11 @@ def trained(kind: str, *lines: str) -> Tokenizer:
 
 
 _small = {kind: trained(kind) for kind in KINDS}
+
+
+def saved(tokenizer: Tokenizer) -> Any:
+    """What its file says."""
+    return json.loads(json.dumps(tokenizer.to_json()))
 
 
 def tokens(text: str) -> list[str]:
@@ -299,17 +305,132 @@ def test_impossible_requests_are_sentences(kind, size):
 @pytest.mark.parametrize("kind", KINDS)
 def test_json_keeps_everything(kind):
     tokenizer = trained(kind, *HARD)
-    saved = json.loads(json.dumps(tokenizer.to_json()))
-    again = Tokenizer.from_json(saved)
+    again = Tokenizer.from_json(saved(tokenizer))
     assert (again.kind, again.size) == (tokenizer.kind, tokenizer.size)
     assert again.encode_all(CORPUS + HARD) == tokenizer.encode_all(CORPUS + HARD)
     assert again.to_json() == tokenizer.to_json()
 
 
-@pytest.mark.parametrize("saved", [{}, {"kind": "bpe", "vocabulary": ["a"]}, {"kind": "odd", "vocabulary": []}])
-def test_what_was_not_saved_by_us_is_a_sentence(saved):
+@pytest.mark.parametrize("other", [{}, {"kind": "bpe", "vocabulary": ["a"]}, {"kind": "odd", "vocabulary": []}])
+def test_what_was_not_saved_by_us_is_a_sentence(other):
     with pytest.raises(UserError):
-        Tokenizer.from_json(saved)
+        Tokenizer.from_json(other)
+
+
+# Special tokens of one's own
+
+MORE = (*SPECIALS, "<mask>", "<cls>")
+
+
+def with_more(kind: str) -> Tokenizer:
+    """As _small[kind], with two special tokens more."""
+    size = 331 + 2 if kind == "bpe" else None
+    return Tokenizer.train(kind, CORPUS, size=size, specials=MORE)
+
+
+_more = {kind: with_more(kind) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_special_tokens_belong_to_the_tokenizers_file(kind):
+    tokenizer = _more[kind]
+    again = Tokenizer.from_json(saved(tokenizer))
+    assert again.specials == tokenizer.specials == MORE
+    assert (again.offset, again.size) == (len(MORE), tokenizer.size)
+    assert again.to_json() == tokenizer.to_json()
+    assert again.encode_all(CORPUS + HARD) == tokenizer.encode_all(CORPUS + HARD)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(texts)
+def test_more_special_tokens_change_nothing_but_where_text_begins(kind, text):
+    few, more = _small[kind], _more[kind]
+    assert more.scheme.vocabulary == few.scheme.vocabulary
+    assert few.offset == len(SPECIALS)  # ids of a tokenizer without them are where they were
+    assert more.size == few.size + 2
+    moved = [i if i == UNK else i + 2 for i in few.encode(text)]
+    assert more.encode(text) == moved
+    assert more.decode(moved) == few.decode(few.encode(text))
+    assert more.words(moved) == few.words(few.encode(text))
+    assert [piece._replace(id=0) for piece in more.pieces(text)] == [piece._replace(id=0) for piece in few.pieces(text)]
+    assert more.surface(moved) == few.surface(few.encode(text))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_special_tokens_say_nothing(kind):
+    tokenizer = _more[kind]
+    mask, cls = MORE.index("<mask>"), MORE.index("<cls>")
+    ids = tokenizer.encode("They are watching.")
+    middle = len(ids) // 2
+    dressed = [cls, *ids[:middle], mask, *ids[middle:], EOS]
+    assert tokenizer.decode(dressed) == "They are watching."
+    assert tokenizer.decode([cls, mask]) == ""
+    assert [i for i, word in zip(dressed, tokenizer.words(dressed), strict=True) if word < 0] == [cls, mask, EOS]
+    assert tokenizer.surface([cls, mask, UNK]) == ["<cls>", "<mask>", "<unk>"]
+    assert tokenizer.decode([UNK]) == "<unk>"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_of_ones_own_are_letters_where_they_are_typed(kind):
+    typed = "a <mask> <cls><mask>"
+    tokenizer = Tokenizer.train(kind, [*CORPUS, typed], size=340 if kind == "bpe" else None, specials=MORE)
+    ids = tokenizer.encode(typed)
+    assert min(ids) >= len(MORE)
+    assert tokenizer.decode(ids) == typed
+
+
+def test_size_counts_special_tokens_of_ones_own():
+    assert Tokenizer.train("words", CORPUS, size=11, specials=MORE).size == 11
+    assert Tokenizer.train("bpe", CORPUS, size=262, specials=MORE).size == 262
+    for kind, size in (("words", 6), ("characters", 6), ("bpe", 261)):
+        with pytest.raises(UserError, match=str(size)):
+            Tokenizer.train(kind, CORPUS, size=size, specials=MORE)
+
+
+DAMAGED = [
+    None,
+    "<pad><bos><eos><unk>",
+    [],
+    list(SPECIALS[:3]),
+    [*SPECIALS[::-1]],
+    ["<mask>", *SPECIALS],
+    [*SPECIALS, 5],
+    [*SPECIALS, "<mask>", "<mask>"],
+    [*SPECIALS, "<eos>"],
+    [*SPECIALS, "\ud800"],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("specials", DAMAGED, ids=repr)
+def test_damaged_special_tokens_are_refused(kind, specials):
+    with pytest.raises(UserError, match="special tokens"):
+        Tokenizer.from_json({**saved(_small[kind]), "specials": specials})
+
+
+def test_special_tokens_that_no_file_would_give_back_are_refused_in_training():
+    for specials in (("<mask>",), (*SPECIALS, "<mask>", "<mask>"), ("<cls>", *SPECIALS)):
+        with pytest.raises(UserError, match="special tokens"):
+            Tokenizer.train("words", CORPUS, size=None, specials=specials)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"vocabulary": [*_small["bpe"].scheme.vocabulary, "日本"]},
+        {"vocabulary": _small["bpe"].scheme.vocabulary[1:]},
+        {"vocabulary": [*_small["bpe"].scheme.vocabulary, "a"]},
+        {"merges": [["a"]]},
+        {"merges": [["a", "日"]]},
+        {"merges": "ab"},
+        {"kind": "given "},
+    ],
+    ids=lambda damage: str(damage)[-20:],
+)
+def test_a_damaged_vocabulary_is_refused(damage):
+    with pytest.raises(UserError):
+        Tokenizer.from_json({**saved(_small["bpe"]), **damage})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -11,19 +12,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from made import pairs, source_of, target_of
 from torch import Tensor, nn
 
 from regard.checkpoint import read_tensors
-from regard.interface import BOS, EOS, PAD, Batch, Loss, Progress, Sample, UserError
+from regard.interface import BOS, EOS, PAD, Batch, Ids, Loss, Padded, Progress, Sample, Shapes, UserError
 from regard.layers.heads import SoftmaxHead
+from regard.loading import load, read_recipe
 from regard.models import rnnsearch
-from regard.models.design import Vocabulary
-from regard.recipe import Recipe, read_recipe
-from regard.run import load
+from regard.recipe import Recipe
 from regard.train.loop import train_steps
 from regard.train.schedule import SCHEDULES, rate
 from regard.train.session import Session
-from regard.train.training import TrainConfig, Training
+from regard.train.training import Batches, TrainConfig, Training
 from regard.train.weights import mean_weights, weights
 
 # A toy task: write the letters backwards.
@@ -143,6 +144,8 @@ def test_watching_closely_changes_nothing(tmp_path):
 
 # A run folder
 
+BOTH = ["train.steps", "train.patience"]  # used up by the same step
+
 
 def test_a_run_learns_and_can_be_loaded(tmp_path):
     recipe = recipe_in(tmp_path, "train.steps=40", "train.validate_every=10", "train.learning_rate=0.05")
@@ -182,6 +185,36 @@ def test_a_finished_run_has_no_more_steps_until_it_is_given_some(tmp_path):
     more = Session(recipe_in(tmp_path, "train.steps=9"), tmp_path / "run")
     assert [report.step for report in more.steps()] == [8, 9]
     assert read_recipe(tmp_path / "run" / "config.toml")[0].train.steps == 9
+
+
+@pytest.mark.parametrize(
+    "settings, named",
+    [
+        (["train.steps=3"], ["train.steps"]),
+        (["train.steps=0", "train.epochs=1"], ["train.epochs"]),
+        (["train.steps=0", "train.tokens=200"], ["train.tokens"]),
+        (["train.steps=0", "train.flops=1e6"], ["train.flops"]),
+        (["train.steps=0", "train.minutes=1e-6"], ["train.minutes"]),
+        (["train.steps=2", "train.epochs=90", "train.tokens=9000"], ["train.steps"]),  # what did not end it is not
+        (["train.steps=1", "train.tokens=30"], ["train.steps", "train.tokens"]),
+        (["train.steps=0", "train.tokens=100", "train.flops=1e12"], ["train.tokens"]),
+        (["train.steps=3", "train.validate_every=1", "train.learning_rate=1e-30", "train.patience=2"], BOTH),
+    ],
+)
+def test_a_finished_run_names_what_ended_it_and_raised_that_goes_on(tmp_path, call, settings, named):
+    recipe_in(tmp_path)
+    command = ("train", tmp_path / "toy.toml", *settings)
+    assert call(*command, "-o", tmp_path / "run").code == 0
+    step = read_tensors(tmp_path / "run" / "last" / "state.safetensors")[1]["step"]
+    said = call(*command, "-o", tmp_path / "run")
+    assert said.code == 0 and said.out.count("This run is finished") == 1
+    (told,) = re.findall(r"raise (train\.\S+(?: and train\.\S+)*) to go on\.", said.out)
+    assert told.split(" and ") == named
+    values = {key: json.loads(value) for key, value in (setting.split("=") for setting in settings)}
+    more = [f"{key}={(3 if values[key] >= 1 else 1e6) * values[key]}" for key in named]
+    went_on = call(*command, *more, "-o", tmp_path / "run")
+    assert went_on.code == 0 and f"Going on in {tmp_path / 'run'} from step {step}" in went_on.out
+    assert read_tensors(tmp_path / "run" / "last" / "state.safetensors")[1]["step"] > step
 
 
 @pytest.mark.parametrize(
@@ -229,9 +262,9 @@ def test_what_an_attempt_that_never_began_left_is_not_used(tmp_path):
     for side in ("source", "target"):
         (tmp_path / f"train.{side}").write_text("new words\nand more\n")
     session = Session(recipe, tmp_path / "run")
-    assert session.tokenizers.source.kind == "words"
-    assert [len(side) for side in session.encoded["train"]] == [2, 2]
-    assert [len(side) for side in session.encoded["valid"]] == [11, 11]
+    assert session.fields.tokenizer("source").kind == "words"
+    assert {side: len(each) for side, each in session.encoded["train"].items()} == {"source": 2, "target": 2}
+    assert {side: len(each) for side, each in session.encoded["valid"].items()} == {"source": 11, "target": 11}
 
 
 def test_batches_are_a_function_of_seed_epoch_and_index(tmp_path):
@@ -241,15 +274,15 @@ def test_batches_are_a_function_of_seed_epoch_and_index(tmp_path):
     count = batches.count(0)
     assert count > 5
 
-    def epoch(of: object, number: int) -> list[list[list[int]]]:
-        return [of.get(number, index).source.tolist() for index in range(of.count(number))]  # type: ignore[attr-defined]
+    def epoch(of: Batches, number: int) -> list[list[list[int]]]:
+        return [source_of(of.get(number, index)).tolist() for index in range(of.count(number))]
 
     first = epoch(batches, 0)
     assert epoch(batches, 1) != first
     assert epoch(same_seed, 1) == epoch(batches, 1)
     assert epoch(other_seed, 0) != first
     assert epoch(batches, 0) == first  # also after another epoch was asked for
-    assert batches.get(1, 2).source.tolist() == epoch(same_seed, 1)[2]
+    assert source_of(batches.get(1, 2)).tolist() == epoch(same_seed, 1)[2]
     rows = [[token for token in row if token != PAD] for batch in first for row in batch]
     again = [[token for token in row if token != PAD] for batch in epoch(batches, 1) for row in batch]
     assert sorted(rows) == sorted(again)
@@ -270,7 +303,7 @@ def test_bleu_may_decide(tmp_path):
 
 def tiny(*, seed: int = 1) -> nn.Module:
     torch.manual_seed(seed)
-    return rnnsearch.build(rnnsearch.Config(embedding=5, hidden=7, dropout=0.0, tie=False), Vocabulary(11, 13))
+    return rnnsearch.build(rnnsearch.Config(embedding=5, hidden=7, dropout=0.0, tie=False), Shapes(Ids(11), Ids(13)))
 
 
 def batch_of(rows: int, *, seed: int) -> Batch:
@@ -279,7 +312,7 @@ def batch_of(rows: int, *, seed: int) -> Batch:
     target = torch.randint(4, 13, (rows, 5), generator=random)
     source[:, -1], target[:, 0], target[:, -1] = EOS, BOS, EOS
     target[0, -2:] = torch.tensor([EOS, PAD])
-    return Batch(source, target)
+    return pairs(source, target)
 
 
 @dataclass
@@ -323,8 +356,7 @@ def norm(tensors: list[Tensor]) -> float:
 
 def test_two_batches_accumulated_are_one_twice_as_large():
     one, other = batch_of(3, seed=1), batch_of(3, seed=2)
-    assert one.target is not None and other.target is not None
-    both = Batch(torch.cat([one.source, other.source]), torch.cat([one.target, other.target]))
+    both = pairs(*(torch.cat([values(one), values(other)]) for values in (source_of, target_of)))
     halves, whole = Training(tiny(), config(accumulate=2)), Training(tiny(), config())
     (report,) = steps(halves, batches=Listed([one, other]))
     (expected,) = steps(whole, batches=Listed([both]))
@@ -365,6 +397,19 @@ def test_only_matrices_decay():
         assert {parameter.dim() > 1 for parameter in group["params"]} == {group["weight_decay"] == 0.3}
 
 
+def test_a_paced_module_learns_at_so_many_times_the_rate_and_nothing_else_does():
+    """AdamW's first step is as long as the rate, whatever the gradient is."""
+    model = tiny()
+    before = {name: tensor.clone() for name, tensor in weights(model).items()}
+    paced = next(module for module in model.modules() if isinstance(module, nn.Linear))
+    paced.pace = 10.0  # type: ignore[assignment]
+    own = set(paced.parameters())
+    (report,) = steps(Training(model, config(clip=0.0, weight_decay=0.0)))
+    for name, parameter in model.named_parameters():
+        longest = float((parameter.detach() - before[name]).abs().max())
+        assert longest == pytest.approx((10 if parameter in own else 1) * report.learning_rate, rel=1e-2), name
+
+
 @pytest.mark.parametrize(
     "name, formula",
     [
@@ -395,7 +440,7 @@ def test_patience():
     reports = list(steps(training, losses=(3.0, 2.0, 2.5, 1.9, 2.0, 1.9, 0.0)))
     assert [report.step for report in reports if report.improved] == [2, 4, 8]
     assert reports[-1].step == 12  # a loss that equals the best is no better
-    assert reports[-1].finished == "2 validations without a better one"
+    assert reports[-1].finished == "early stopping, 2 validations without a better one"
     assert training.best == 1.9
     assert training.done(THREE) == 1
     assert list(steps(training)) == []  # and it stays stopped
@@ -506,7 +551,7 @@ def test_a_validation_that_draws_random_numbers_changes_no_step():
     ends = []
     for every in (1, 5):
         torch.manual_seed(1)
-        model = rnnsearch.build(rnnsearch.Config(embedding=5, hidden=7, dropout=0.5), Vocabulary(11, 13))
+        model = rnnsearch.build(rnnsearch.Config(embedding=5, hidden=7, dropout=0.5), Shapes(Ids(11), Ids(13)))
         training = Training(model, config(steps=5, validate_every=every))
 
         def validate() -> tuple[dict[str, float], tuple[Sample, ...]]:
@@ -530,6 +575,7 @@ def test_label_smoothing(smoothing):
     torch.manual_seed(0)
     head = SoftmaxHead(dim=5, vocab=13, smoothing=smoothing)
     hidden, targets = torch.randn(3, 4, 5), torch.tensor([[4, 5, 6, EOS], [7, EOS, PAD, PAD], [8, 9, EOS, PAD]])
+    given = Padded.of_ids(targets)
     log_probs = head.logits(hidden).log_softmax(-1).detach()
     objective, nll = 0.0, 0.0
     for row, column in (targets != PAD).nonzero().tolist():
@@ -538,10 +584,10 @@ def test_label_smoothing(smoothing):
         wanted = torch.full((13,), smoothing / 13)
         wanted[targets[row, column]] += 1 - smoothing
         objective -= float((wanted * of).sum())
-    loss = head.train().loss(hidden, targets)
+    loss = head.train().loss(hidden, given)
     assert (float(loss.nll), loss.tokens) == (pytest.approx(nll, rel=1e-5), 9)
     assert loss.objective.item() == pytest.approx(objective, rel=1e-5)
-    assert head.eval().loss(hidden, targets).objective.item() == pytest.approx(nll, rel=1e-5)
+    assert head.eval().loss(hidden, given).objective.item() == pytest.approx(nll, rel=1e-5)
 
 
 # What goes wrong

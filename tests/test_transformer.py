@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from typing import Literal
 
 import pytest
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 
 from regard.interface import State, UserError
 from regard.layers.attention import MultiHead, watch
+from regard.layers.fast.switch import plain
+from regard.layers.positions import POSITIONS, position
 from regard.layers.transformer import (
     FIRST_CAPACITY,
     NORMS,
@@ -27,6 +31,9 @@ from regard.layers.transformer import (
 BATCH, TIME, SOURCE, HEADS, DIM, HIDDEN = 2, 7, 5, 3, 6, 11
 Place = Literal["pre", "post"]
 PLACES: list[Place] = ["pre", "post"]
+LONGEST = 29
+every_kind = pytest.mark.parametrize("kind", [None, *POSITIONS])
+by_distance = pytest.mark.parametrize("kind", ["rotary", "alibi", "t5"])
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +52,10 @@ def stack(
     dropout: float = 0.0,
     normalisation: str = "layer",
     activation: str = "relu",
-    rotary: bool = False,
+    kind: str | None = None,  # of positions
+    back: bool = True,  # whether they are told to look back only
 ) -> Stack:
+    positions = position(kind, dim=DIM, heads=HEADS, longest=LONGEST, causal=back) if kind else None
     made = Stack(
         dim=DIM,
         heads=HEADS,
@@ -57,11 +66,11 @@ def stack(
         normalisation=normalisation,
         activation=activation,
         cross=cross,
-        rotary=rotary,
+        positions=positions,
     ).double()
     with torch.no_grad():  # zeros and ones would hide a forgotten bias or gain
-        for parameter in made.parameters():
-            if parameter.dim() == 1:
+        for path, parameter in made.named_parameters():
+            if parameter.dim() == 1 or path.startswith("positions"):
                 parameter.add_(0.3 * torch.randn_like(parameter))
     return made.eval()
 
@@ -170,8 +179,9 @@ def test_only_a_pre_norm_stack_ends_in_a_norm() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_weight_and_no_change_reaches_back_from_the_future(place: Place) -> None:
-    model, x = stack(norm=place), random(BATCH, TIME, DIM)
+@every_kind
+def test_no_weight_and_no_change_reaches_back_from_the_future(place: Place, kind: str | None) -> None:
+    model, x = stack(norm=place, kind=kind), random(BATCH, TIME, DIM)
     with watch(model) as seen:
         before, _ = model(x, mask=causal(TIME))
     for path in seen.paths():
@@ -186,8 +196,9 @@ def test_no_weight_and_no_change_reaches_back_from_the_future(place: Place) -> N
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("normalisation", NORMS)
 @pytest.mark.parametrize("training", [True, False])
-def test_padding_changes_nothing(place: Place, normalisation: str, training: bool) -> None:
-    model = stack(norm=place, cross=True, normalisation=normalisation).train(training)
+@every_kind
+def test_padding_changes_nothing(place: Place, normalisation: str, training: bool, kind: str | None) -> None:
+    model = stack(norm=place, cross=True, normalisation=normalisation, kind=kind).train(training)
     saved = {name: value.clone() for name, value in model.state_dict().items()}
     x, states = random(BATCH, TIME, DIM), random(BATCH, SOURCE, DIM)
     real, seen = real_tokens(TIME, 3), real_tokens(SOURCE, 2)
@@ -204,8 +215,9 @@ def test_padding_changes_nothing(place: Place, normalisation: str, training: boo
 
 
 @pytest.mark.parametrize("normalisation", NORMS)
-def test_batch_mates_change_nothing_in_use(normalisation: str) -> None:
-    model, real = stack(cross=True, normalisation=normalisation), real_tokens(TIME, 3)
+@every_kind
+def test_batch_mates_change_nothing_in_use(normalisation: str, kind: str | None) -> None:
+    model, real = stack(cross=True, normalisation=normalisation, kind=kind), real_tokens(TIME, 3)
     x, states = random(BATCH, TIME, DIM), random(BATCH, SOURCE, DIM)
     memories = model.memories(states, real_tokens(SOURCE, 2))
     together, _ = model(x, mask=causal(TIME) & real[:, None], real=real, memories=memories)
@@ -213,16 +225,27 @@ def test_batch_mates_change_nothing_in_use(normalisation: str) -> None:
     assert torch.allclose(together[1:, :3], alone, atol=1e-12)
 
 
+@every_kind
+def test_a_reader_sees_both_ways_whatever_stands_beside_it(kind: str | None) -> None:
+    model, x, real = stack(kind=kind, back=False), random(BATCH, TIME, DIM), real_tokens(TIME, 3)
+    together, _ = model(x, mask=real[:, None], real=real)
+    assert torch.allclose(together[1:, :3], model(x[1:, :3])[0], atol=1e-12)
+    x[:, 2, 0] += 1
+    assert (model(x, mask=real[:, None], real=real)[0] != together).any(-1)[real].all()
+
+
 def test_without_positions_the_stack_is_permutation_equivariant() -> None:
     model, x, order = stack(norm="post"), random(BATCH, TIME, DIM), torch.tensor([3, 0, 6, 4, 2, 5, 1])
     assert torch.allclose(model(x)[0][:, order], model(x[:, order])[0], atol=1e-12)
 
 
-# rotary positions
+# positions
 
 
-def test_rotary_positions_tell_a_stack_distances_and_nothing_else() -> None:
-    model, x, order = stack(rotary=True), random(BATCH, TIME, DIM), torch.tensor([3, 0, 6, 4, 2, 5, 1])
+@by_distance
+@pytest.mark.parametrize("back", [True, False])
+def test_such_positions_tell_a_stack_distances_and_nothing_else(kind: str, back: bool) -> None:
+    model, x, order = stack(kind=kind, back=back), random(BATCH, TIME, DIM), torch.tensor([3, 0, 6, 4, 2, 5, 1])
     assert not torch.allclose(model(x)[0][:, order], model(x[:, order])[0])  # it sees the order
     ahead = torch.cat((random(BATCH, 3, DIM), x), 1)
     hidden = torch.ones(1, TIME + 3, TIME + 3, dtype=torch.bool).tril()
@@ -230,26 +253,59 @@ def test_rotary_positions_tell_a_stack_distances_and_nothing_else() -> None:
     assert torch.allclose(model(ahead, mask=hidden)[0][:, 3:], model(x, mask=causal(TIME))[0], atol=1e-12)
 
 
-def test_rotary_positions_turn_the_weights_of_self_attention_alone() -> None:
-    plain, rotary = stack(cross=True), stack(cross=True, rotary=True)
-    rotary.load_state_dict(plain.state_dict())  # they hold nothing of their own
+@by_distance
+def test_such_positions_change_the_weights_of_self_attention_alone(kind: str) -> None:
+    without, told = stack(cross=True), stack(cross=True, kind=kind)
+    told.load_state_dict(without.state_dict(), strict=False)
     states = random(BATCH, SOURCE, DIM)
     x = random(BATCH, 1, DIM).expand(-1, TIME, -1)  # the same everywhere: only positions could tell apart
     seen = {}
-    for name, model in (("plain", plain), ("rotary", rotary)):
+    for name, model in (("without", without), ("told", told)):
         with watch(model) as watched:
             model(x, mask=causal(TIME), memories=model.memories(states, None))
         seen[name] = watched
     itself, across = "blocks.0.self_attention.attention", "blocks.0.cross_attention.attention"
     even = causal(TIME)[0].double() / torch.arange(1, TIME + 1)[:, None]
-    assert torch.allclose(seen["plain"][itself][0], even.expand(BATCH, HEADS, -1, -1))
-    assert not torch.allclose(seen["rotary"][itself][0], even.expand(BATCH, HEADS, -1, -1), atol=1e-3)
-    assert torch.allclose(seen["plain"][across][0], seen["rotary"][across][0])  # values, and so x, are not turned
+    assert torch.allclose(seen["without"][itself][0], even.expand(BATCH, HEADS, -1, -1))
+    assert not torch.allclose(seen["told"][itself][0], even.expand(BATCH, HEADS, -1, -1), atol=1e-3)
+    assert torch.allclose(seen["without"][across][0], seen["told"][across][0])  # values, and so x, stay as they are
+
+
+@every_kind
+def test_the_fused_and_the_plain_form_have_the_same_outputs_and_gradients(kind: str | None) -> None:
+    model, x = stack(kind=kind), random(BATCH, TIME, DIM).requires_grad_()
+    mask = causal(TIME) & real_tokens(TIME, 3)[:, None]
+    mask[1, 1] = False  # a query that may look at nothing
+    found = []
+    for how in (contextlib.nullcontext, plain):
+        with how():
+            out, _ = model(x, mask=mask)
+        found.append([out, *torch.autograd.grad(out.sin().sum(), [x, *model.parameters()])])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
+    with watch(model) as seen:
+        model(x, mask=mask)
+    assert all((seen[path][0][1, :, 1] == 0).all() for path in seen.paths())
+
+
+@every_kind
+def test_in_bfloat16_it_is_near_float32(kind: str | None) -> None:
+    model, x = stack(kind=kind).float(), torch.randn(BATCH, TIME, DIM)
+    half = copy.deepcopy(model).bfloat16()
+    exact, _ = model(x, mask=causal(TIME))
+    for grad in (False, True):
+        with watch(model, grad=grad), watch(half, grad=grad):
+            with torch.autocast("cpu", torch.bfloat16):
+                near = [model(given, mask=causal(TIME))[0] for given in (x, x.bfloat16())]
+            near[1].float().sum().backward()
+            with torch.no_grad():
+                near.append(half(x.bfloat16(), mask=causal(TIME))[0])
+        assert near[2].dtype == torch.bfloat16
+        assert all((out.float() - exact).norm() < 0.05 * exact.norm() for out in near)
 
 
 def test_rotary_positions_need_heads_of_even_width() -> None:
     with pytest.raises(UserError, match="head of width 3"):
-        Stack(dim=6, heads=2, hidden=HIDDEN, layers=1, dropout=0.0, norm="pre", cross=False, rotary=True)
+        position("rotary", dim=6, heads=2, longest=LONGEST)
 
 
 # parts
@@ -304,9 +360,9 @@ def test_dropout_acts_in_training_only() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("rotary", [False, True])
-def test_watching_a_stack_in_training_changes_no_bit(place: Place, rotary: bool) -> None:
-    model = stack(norm=place, cross=True, dropout=0.3, rotary=rotary).float().train()
+@every_kind
+def test_watching_a_stack_in_training_changes_no_bit(place: Place, kind: str | None) -> None:
+    model = stack(norm=place, cross=True, dropout=0.3, kind=kind).float().train()
     x, states = torch.randn(BATCH, TIME, DIM), torch.randn(BATCH, SOURCE, DIM)
 
     def run() -> Tensor:
@@ -339,12 +395,12 @@ def test_cross_attention_without_memories_is_refused() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("normalisation", NORMS)
-@pytest.mark.parametrize("rotary", [False, True])
+@every_kind
 @torch.no_grad()
 def test_stepping_equals_one_causal_pass_for_rows_of_different_lengths(
-    place: Place, normalisation: str, rotary: bool
+    place: Place, normalisation: str, kind: str | None
 ) -> None:
-    model = stack(norm=place, cross=True, normalisation=normalisation, rotary=rotary)
+    model = stack(norm=place, cross=True, normalisation=normalisation, kind=kind)
     prompts, steps = (2, 3, 5), 17
     assert max(prompts) + steps > FIRST_CAPACITY  # so that the cache has to grow
     x, states = random(3, max(prompts) + steps, DIM), random(3, SOURCE, DIM)
@@ -363,10 +419,10 @@ def test_stepping_equals_one_causal_pass_for_rows_of_different_lengths(
     assert caches[0].longest == 5 + steps
 
 
-@pytest.mark.parametrize("rotary", [False, True])
+@every_kind
 @torch.no_grad()
-def test_a_prompt_may_come_in_pieces_and_bring_its_own_mask(rotary: bool) -> None:
-    model, x = stack(rotary=rotary), random(3, TIME, DIM)
+def test_a_prompt_may_come_in_pieces_and_bring_its_own_mask(kind: str | None) -> None:
+    model, x = stack(kind=kind), random(3, TIME, DIM)
     whole, _ = model(x, mask=causal(TIME))
     real = real_tokens(2, 3, 1)
     _, caches = model(x[:, :3], mask=causal(3) & real[:, None], real=real, caches=model.caches(3))
@@ -465,10 +521,10 @@ def test_the_mask_of_a_cache_is_what_is_written() -> None:
     assert torch.equal(over_cache(cache, causal(1)), cache.append(one, one).mask)
 
 
-@pytest.mark.parametrize("rotary", [False, True])
-def test_shapes_on_the_meta_device(rotary: bool) -> None:
+@every_kind
+def test_shapes_on_the_meta_device(kind: str | None) -> None:
     with torch.device("meta"):
-        model = stack(cross=True, rotary=rotary)
+        model = stack(cross=True, kind=kind)
         memories = model.memories(random(BATCH, SOURCE, DIM), real_tokens(SOURCE, 2))
         out, caches = model(random(2 * BATCH, TIME, DIM), memories=memories, caches=model.caches(2 * BATCH))
         step, caches = model(random(2 * BATCH, 1, DIM), memories=memories, caches=caches)

@@ -6,7 +6,7 @@ import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,20 +29,19 @@ from regard.check.faults import BIT
 from regard.data.sources import MENDED, Line, Split
 from regard.data.text import NOT_UTF8
 from regard.data.tokens import RULES, SPLIT_WITH_SPACE, normal
-from regard.recipe import PlainTokens, Tokens
 
 CHUNK = 1 << 18  # characters of text that are looked at together
 NAMED = 5  # line numbers that a finding names
 WORDS_OR_SIGNS = re.compile(r"\w+|[^\w\s]")
 
 
-def too_long(tokens: Tokens | PlainTokens) -> Callable[[str], bool]:
+def too_long(tokens: Any) -> Callable[[str], bool]:
     """Whether training will find too many tokens in a line, as far as it can be known before there is a vocabulary.
 
     Exact for characters, and for words but for spacing so rare that it is left out. Sub-words never span two words, so
     there are at least as many; where no spaces stand between words, a sub-word seldom has more than two letters.
     """
-    longest = tokens.longest
+    longest: int = tokens.longest
 
     def words(text: str) -> bool:
         # cutting is slow: first the most words there can be, the joins between them, and spacing that is not silent
@@ -184,9 +183,7 @@ def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:
 class Scan:
     """A split after one pass over it."""
 
-    def __init__(
-        self, lines: Iterable[Line], tokens: Tokens | PlainTokens, reports: Reports, known: Array | None = None
-    ) -> None:
+    def __init__(self, lines: Iterable[Line], tokens: Any, reports: Reports, known: Array | None = None) -> None:
         """`known`: the characters (side, code point) that are not new."""
         self.words, self.characters = [0, 0], [0, 0]
         self.seen = np.zeros((2, CODE_POINTS), np.bool_)  # (side, code point)
@@ -237,10 +234,9 @@ def columns_of(numbers: Sequence[int], sides: Sequence[Seen], bad: set[int]) -> 
     )
 
 
-def known_characters(train: Array, tokens: Tokens | PlainTokens) -> Array:
+def known_characters(train: Array, tokens: Any) -> Array:
     """What a vocabulary learnt from `train` (side, code point) can know, and what has a fault of its own."""
-    joint = isinstance(tokens, Tokens) and tokens.joint
-    known = train | train[::-1] if joint else train.copy()
+    known = train | train[::-1] if vars(tokens).get("joint") else train.copy()
     kinds = classes()
     known |= np.isin(kinds, (NUL, BROKEN, CONTROL))
     if tokens.kind in ("words", "given"):

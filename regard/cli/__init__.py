@@ -13,7 +13,7 @@ import typer
 from regard.cli.shell import app, err
 
 # isort: off
-from regard.cli import text, training, using, looking, scoring, comparing, exchange, about  # noqa: F401  each adds its commands; help lists them in this order
+from regard.cli import new, check, train, demo, predict, look, score, compare, export, import_, runs, models, info  # noqa: F401  each adds its command; help lists them in this order
 # isort: on
 
 INTERRUPTED = 130
@@ -26,6 +26,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, a file's name may not be UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        sys.argv[1:] = spread_valid(sys.argv[1:])
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # so Typer says it, in some of its versions
             raise KeyboardInterrupt
@@ -43,6 +44,17 @@ def main() -> None:
 
         err.print(f"regard: {one_line(sentence(problem))}", markup=False)
         sys.exit(1)
+
+
+def spread_valid(arguments: list[str]) -> list[str]:
+    """`new … --valid A B`: an option that takes one file or two becomes two options of one."""
+    found = list(arguments)
+    command = next((each for each in found if not each.startswith("-")), "")
+    if command == "new" and "--valid" in found:
+        second = found.index("--valid") + 2
+        if second < len(found) and not found[second].startswith("-") and found.count("--valid") == 1:
+            found.insert(second, "--valid")
+    return found
 
 
 def sentence(problem: Exception) -> str:

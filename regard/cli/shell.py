@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,14 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
+    from regard.tasks import Task
+
+
+def task_names() -> list[str]:
+    """Each is a file in tasks/, which need not be imported to know that."""
+    found = (module.name for module in iter_modules([str(Path(__file__).parent.parent / "tasks")]))
+    return [name for name in found if name != "registry"]
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +44,7 @@ RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
 ]
+TaskName = Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
 
@@ -48,12 +58,19 @@ def options(
 
 def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
     """The recipe with these settings over its own; what there is to say about them is said."""
-    from regard.recipe import read_recipe
+    from regard.loading import read_recipe
 
     read, remarks = read_recipe(path, settings or [])
     for remark in remarks:
         err.print(remark, markup=False)
     return read
+
+
+def the_task(name: str) -> Task:
+    from regard.config import choose
+    from regard.tasks.registry import TASKS
+
+    return choose(TASKS, name, "The task")
 
 
 def write_now(text: str, stream: IO[str]) -> None:
@@ -69,7 +86,7 @@ def write_now(text: str, stream: IO[str]) -> None:
 @contextmanager
 def written_to(path: Path | None) -> Iterator[Any]:
     """A function that writes a line, to standard output or, all or nothing, to a file."""
-    from regard.checkpoint import write_atomically, writing
+    from regard.checkpoint import replacing, writing
 
     if path is None or path.is_fifo() or path.is_char_device():
         place = sys.stdout.fileno() if path is None else path
@@ -85,9 +102,8 @@ def written_to(path: Path | None) -> Iterator[Any]:
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         with tempfile.TemporaryFile(dir=path.parent):
             pass
-    lines: list[str] = []
-    yield lines.append
-    write_atomically(path, "".join(line + "\n" for line in lines))
+    with replacing(path) as file:  # as it comes, and in its place when it is whole
+        yield lambda line: file.write(f"{line}\n".encode())
 
 
 def show_table(rows: list[dict[str, str]]) -> None:

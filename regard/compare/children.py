@@ -18,8 +18,8 @@ from pathlib import Path
 from regard.checkpoint import Folder, append, make_folder
 from regard.compare.plan import Entry, Plan
 from regard.interface import UserError
+from regard.loading import read_recipe
 from regard.machine import PARENT
-from regard.recipe import read_recipe
 from regard.runs import in_use, listed
 
 PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and go

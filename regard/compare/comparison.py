@@ -11,29 +11,27 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-import sacrebleu
 from numpy.typing import NDArray
 
 from regard import machine
 from regard.checkpoint import Folder
-from regard.compare.measure import Facts, Unseen, diagonal, looked, measured, shown_places
-from regard.compare.summary import ALL, summary
+from regard.compare.measure import Facts, Unseen, looked, measured, shown_places
+from regard.compare.summary import ALL, covers_0, summary
 from regard.data.sources import World
-from regard.data.spans import with_words
 from regard.interface import Fits, UserError
+from regard.loading import load, read_recipe
 from regard.models import design_of
 from regard.models.design import Design
-from regard.recipe import Recipe, read_recipe
-from regard.run import Run, load
-from regard.score import bootstrap as drawing
-from regard.score.bootstrap import Drawn, Measure, difference, draw, interval
+from regard.recipe import Recipe
+from regard.run import Run
+from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.likelihood import fit_weights, score_texts
-from regard.score.translation import bleu, by_length, chrf
+from regard.score.metrics import ALIGNMENT_ERROR, PERPLEXITY, Metric, buckets
+from regard.score.translation import diagonal_of
 
 LONG = 25  # words: a sentence with more is a long one
 FEWEST = 20  # sentences for a figure to be of use
 MISTAKES = 8
-SIGNED = {"bleu": bleu, "chrf": chrf}  # whose signature says how they are computed
 TOKEN = {"words": "word", "given": "word", "characters": "character", "bpe": "sub-word"}
 Floats = NDArray[np.float64]
 
@@ -52,18 +50,6 @@ class Trained:
     facts: Facts | None = None  # what was measured
 
 
-def measures_of(recipe: Recipe, found: Sequence[Facts]) -> list[Measure]:
-    """The first is the main one."""
-    if recipe.task == "translation":
-        return [Measure("bleu", "BLEU", "higher", drawing.bleu), Measure("chrf", "chrF", "higher", drawing.chrf)]
-    if recipe.task == "language":
-        return [Measure("perplexity", "perplexity", "lower", drawing.perplexity, f"a {TOKEN[recipe.tokens.kind]}")]
-    accuracy = Measure("accuracy", "accuracy", "higher", drawing.share, "%")
-    spans = any(facts.get("spans") for facts in found)
-    f1 = Measure("f1", "entity F1" if spans else "macro F1", "higher", drawing.mean_f1, "%")
-    return [f1, accuracy] if recipe.task == "tagging" and spans else [accuracy, f1]
-
-
 def comparison(
     recipe: Recipe, runs: Sequence[Trained], test: Unseen, *, budget: Mapping[str, Any], command: str, setting: Facts
 ) -> Facts:
@@ -71,16 +57,17 @@ def comparison(
     there = [run for run in runs if run.facts]
     names = list(dict.fromkeys(run.name for run in runs))
     by_name = {name: [run for run in there if run.name == name] for name in names}
-    measures = measures_of(recipe, [run.facts for run in there if run.facts])
-    drawn = {measure.key: _drawn(by_name, measure.key, measure.value) for measure in measures}
-    error = _drawn(by_name, "alignment_error", _alignment_error)
-    words = np.array([len(source.split()) for source in test.sources])
-    whole = bool(there) and len(_statistics(there[0], measures[0].key)) != len(words)  # one long text, in blocks
-    lengths = {} if whole else _by_length(by_name, measures[0], test.sources)
+    task, metrics = recipe.task, recipe.task.metrics
+    drawn = {metric.key: _resampled(by_name, metric) for metric in metrics}
+    error = _resampled(by_name, ALIGNMENT_ERROR)
+    sources = [source if isinstance(source, str) else "" for source in test.sources]
+    words = np.array([len(source.split()) for source in sources])
+    whole = bool(there) and len(_statistics(there[0], metrics[0].key)) != len(words)  # one long text, in blocks
+    lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], sources)
     long = f"sources of more than {LONG} words"
     found: Facts = {
         "title": _title(names, recipe),
-        "task": recipe.task,
+        "task": task.name,
         "made": {
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "version": machine.facts()["regard"],
@@ -91,26 +78,28 @@ def comparison(
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
-        "measures": [_told(measure, recipe) for measure in measures],
-        "reads": "source" if recipe.task == "translation" else "text",
-        "counts": {"classification": "labels", "tagging": "tags"}.get(recipe.task, "tokens"),
+        "measures": [_told(metric, recipe, test) for metric in metrics],
+        "reads": task.words.reads,
+        "counts": task.words.counts,
+        "weights_to_one": task.aligned,  # what gives a label looks at all of a text at once, and never so far
+        "judged_by": task.words.judged,
         "long": long,
         "models": [
             _model(name, [run for run in runs if run.name == name], drawn, error, lengths.get(name, []))
             for name in names
         ],
         "diagonal_error": None,
-        "mixtures": _mixtures(by_name, test) if recipe.task == "language" else [],
-        "pairs": _pairs(drawn[measures[0].key], measures[0].key, ALL),
+        "mixtures": _mixtures(by_name, test) if task.mixes else [],
+        "pairs": _pairs(drawn[metrics[0].key], metrics[0], ALL),
         "alignments": _alignments(by_name, test),
         "mistakes": _mistakes(recipe, by_name, test),
     }
-    if recipe.task == "translation":
+    if task.aligned:
         if (words > LONG).sum() >= FEWEST:
-            some = _drawn(by_name, "bleu", drawing.bleu, words > LONG)
-            found["pairs"] += _pairs(some, "bleu", long)
-        if (guessed := diagonal(test)) is not None:
-            found["diagonal_error"] = float(_alignment_error(guessed.sum(0)))
+            some = _resampled(by_name, metrics[0], words > LONG)
+            found["pairs"] += _pairs(some, metrics[0], long)
+        if test.links is not None:
+            found["diagonal_error"] = ALIGNMENT_ERROR.of(diagonal_of(test.examples), test.links)
     found["summary"] = summary(found)
     return found
 
@@ -123,49 +112,47 @@ def _statistics(run: Trained, key: str) -> Floats:
     return np.array(run.facts["statistics"].get(key, []), dtype=np.float64)
 
 
-def _drawn(
-    by_name: Mapping[str, Sequence[Trained]], key: str, value: Any, where: Any = slice(None)
-) -> dict[str, Drawn]:
+def _resampled(
+    by_name: Mapping[str, Sequence[Trained]], metric: Metric, where: Any = slice(None)
+) -> dict[str, Resampled]:
     """Of the models that have this statistic; what they said of the same sentences, so of as many."""
     statistics = {}
     for name, runs in by_name.items():
-        seeds = [_statistics(run, key) for run in runs]
+        seeds = [_statistics(run, metric.key) for run in runs]
         if seeds and all(len(seed) for seed in seeds):
             statistics[name] = [seed[where] for seed in seeds]
-    return draw(statistics, value) if statistics else {}
-
-
-def _alignment_error(sums: Floats) -> Floats:
-    errors: Floats = 1 - sums[..., 0] / np.maximum(sums[..., 1], 1)
-    return errors
+    return resample(statistics, metric) if statistics else {}
 
 
 def _by_length(
-    by_name: Mapping[str, Sequence[Trained]], measure: Measure, sources: Sequence[str]
+    by_name: Mapping[str, Sequence[Trained]], metric: Metric, sources: Sequence[str]
 ) -> dict[str, list[Facts]]:
-    buckets: dict[str, list[Facts]] = {name: [] for name in by_name}
-    for shortest, longest, inside in by_length(sources):
+    found: dict[str, list[Facts]] = {name: [] for name in by_name}
+    for shortest, longest, inside in buckets(sources):
         if inside.sum() < FEWEST:
             continue
-        for name, drawn in _drawn(by_name, measure.key, measure.value, inside).items():
-            first, last = interval(drawn.draws)
+        for name, resampled in _resampled(by_name, metric, inside).items():
             place = {"from": shortest, "to": longest, "sentences": int(inside.sum())}
-            buckets[name].append({**place, "mean": drawn.mean, "low": first, "high": last})
-    return buckets
+            found[name].append(place | {key: resampled.facts()[key] for key in ("mean", "low", "high")})
+    return found
 
 
-def _pairs(drawn: Mapping[str, Drawn], key: str, where: str) -> list[Facts]:
-    return [
-        {"first": one, "second": other, "measure": key, "where": where, **difference(drawn[one], drawn[other])}
-        for one, other in combinations(drawn, 2)
-    ]
+def _pairs(drawn: Mapping[str, Resampled], metric: Metric, where: str) -> list[Facts]:
+    """Every two models, and which of them is better; None where their interval covers 0."""
+    pairs: list[Facts] = []
+    for one, other in combinations(drawn, 2):
+        pair = {"first": one, "second": other, "measure": metric.key, "where": where}
+        apart = difference(drawn[one], drawn[other])._asdict()
+        ahead = one if (apart["difference"] > 0) == (metric.better == "higher") else other
+        pairs.append({**pair, **apart, "better": None if covers_0(apart) else ahead})
+    return pairs
 
 
 def _model(
     name: str,
     runs: Sequence[Trained],
-    drawn: Mapping[str, Mapping[str, Drawn]],
-    error: Mapping[str, Drawn],
+    drawn: Mapping[str, Mapping[str, Resampled]],
+    error: Mapping[str, Resampled],
     lengths: list[Facts],
 ) -> Facts:
     there = [run.facts for run in runs if run.facts]
@@ -237,8 +224,7 @@ def _title(names: Sequence[str], recipe: Recipe) -> str:
 
 
 def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool) -> Facts:
-    data, nouns = recipe.data, {"translation": "pairs", "language": "texts"}
-    noun = nouns.get(recipe.task, "sentences")
+    data, noun = recipe.data, f"{recipe.task.words.example}s"
     files = list(data.names.values())
     text = ", ".join(Path(file).name for file in files)
     if isinstance(data, World):
@@ -250,17 +236,17 @@ def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool
         "valid": sizes.get("valid", ""),
         "test": tested if test.held_out else "the validation set",
         "files": files,
-        "tokens": recipe.tokens.kind,
+        "tokens": vars(recipe.tokens).get("kind", ""),
     }
 
 
-def _told(measure: Measure, recipe: Recipe) -> Facts:
-    note = ""
-    if measure.key in SIGNED:
-        note = SIGNED[measure.key](["a"], ["a"]).signature
-    if measure.key == "perplexity":
-        note = f"exp of the mean −ln p, of {TOKEN[recipe.tokens.kind]}s and, where there are several, ends of texts"
-    return {"key": measure.key, "name": measure.name, "unit": measure.unit, "better": measure.better, "note": note}
+def _told(metric: Metric, recipe: Recipe, test: Unseen) -> Facts:
+    note, unit = metric.note(), metric.unit
+    if metric is PERPLEXITY:
+        token = TOKEN[recipe.tokens.kind]
+        note, unit = f"{note}, of {token}s and, where there are several, ends of texts", f"a {token}"
+    name = metric.called(test.targets)
+    return {"key": metric.key, "name": name, "unit": unit, "better": metric.better, "note": note}
 
 
 def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
@@ -295,22 +281,22 @@ def _alignments(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[
 def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
     """Where models, their first seeds, differ most: by chrF of a sentence, or by how many are right."""
     first = {name: runs[0].facts for name, runs in by_name.items() if runs and runs[0].facts}
-    outputs = {name: facts["outputs"] for name, facts in first.items() if facts and "outputs" in facts}
+    outputs = {name: facts["outputs"] for name, facts in first.items() if facts and facts["outputs"]}
     if len(outputs) < 2:
         return []
     rows = []
     for place, (source, target) in enumerate(zip(test.sources, test.targets, strict=True)):
-        scores = {name: _right(recipe, said[place], target) for name, said in outputs.items()}
+        scores = {name: recipe.task.right(said[place], target) for name, said in outputs.items()}
         rows.append((max(scores.values()) - min(scores.values()), place, source, target, scores))
     rows.sort(key=lambda row: (-row[0], row[1]))
     rows = [row for row in rows[:MISTAKES] if row[0] > 0]
     looks = {name: _looks(by_name[name][0], [row[2] for row in rows]) for name in outputs}
     return [
         {
-            "source": source,
-            "reference": _legible(recipe, source, target),
+            "source": source if isinstance(source, str) else f"{recipe.task.words.example} {place + 1}",
+            "reference": recipe.task.legible(source, target),
             "outputs": [
-                {"model": name, "text": _legible(recipe, source, said[place]), "score": scores[name]}
+                {"model": name, "text": recipe.task.legible(source, said[place]), "score": scores[name]}
                 for name, said in outputs.items()
             ],
             "models": [{"name": name, **look} for name, seen in looks.items() if (look := seen[number])],
@@ -319,22 +305,9 @@ def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Un
     ]
 
 
-def _legible(recipe: Recipe, source: str, said: str) -> str:
-    return with_words(source.split(), said.split()) if recipe.task == "tagging" else said
-
-
-def _looks(run: Trained, sentences: Sequence[str]) -> list[Facts | None]:
-    """None of what is named word by word."""
+def _looks(run: Trained, raws: Sequence[Any]) -> list[Facts | None]:
     loaded = load(run.folder)
-    return [None if loaded.recipe.task == "tagging" else looked(loaded, sentence) for sentence in sentences]
-
-
-def _right(recipe: Recipe, said: str, target: str) -> float:
-    """0 to 100."""
-    if recipe.task == "translation":
-        return float(sacrebleu.sentence_chrf(said, [target]).score)
-    one, other = said.split(), target.split()
-    return 100 * sum(a == b for a, b in zip(one, other, strict=False)) / max(1, len(other))
+    return [looked(loaded, raw) for raw in raws]
 
 
 def _mixtures(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:

@@ -1,4 +1,4 @@
-"""reach: how far apart words are to a model: by gradients that arrive, and by time.
+"""How far apart words are to a model: by gradients that arrive, and by time.
 
 ‖∂ ln p(target) / ∂x‖ against the distance of x: of a translator, tokens between x and the end of what it read, where a
 fixed vector would be taken; of a language model, tokens between x and the one that is predicted last.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import SPELT, pad
-from regard.interface import BOS, PAD, UNK, Batch, Bounded, Classifies, Generates, State, Tags, Windowed
-from regard.layers.encoders import RecurrentEncoder
-from regard.look.attention import reading
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.language_model import LanguageModel
+from regard.data.fields import Text
+from regard.interface import BOS, UNK, Batch, Bounded, Generates, Scores, State, Windowed
+from regard.look.gates import use
+from regard.look.weights import inside, reading
 from regard.run import Run
 
 ROWS = 32  # texts over which gradients are averaged
@@ -27,31 +27,32 @@ LENGTHS = (8, 16, 32, 64, 128, 256)
 REPEATS = 3
 
 
-def gradients(run: Run, texts: Sequence[tuple[str, str]]) -> list[tuple[int, float]]:
-    """(distance, mean norm), for what it reads its tokens with; nothing of a model that counts or names."""
-    model = run.model
-    if not isinstance(model, EncoderDecoder | LanguageModel):
+def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, float]]:
+    """(distance, mean norm), for what it reads its tokens with; nothing of a model that does not score or counts."""
+    model, shown = run.model, inside(run.model)
+    if not isinstance(model, Scores) or shown.reader is None:
         return []
-    longest = sorted(texts, key=lambda pair: -len(pair[0].split()))[: 4 * ROWS : 4]
-    source = [run.tokenizers.source.encode(text)[:FAR] for text, _ in longest]
-    target = [run.tokenizers.target.encode(text)[:FAR] for _, text in longest]
-    if isinstance(model, LanguageModel):
-        room = min(FAR, model.context or FAR, *(len(ids) for ids in target)) if target else 0
+    longest = sorted(examples, key=lambda sides: -len(sides[0].split()))[: 4 * ROWS : 4]
+    sides = [side for side in run.fields if run.fields[side].shape is not None]
+    raws = {side: [example[place] for example in longest] for place, side in enumerate(sides)}
+    encoded = {side: [array[:FAR] for array in arrays] for side, arrays in run.fields.encode(raws).items()}
+    if "source" in encoded:
+        batch = run.fields.batch(encoded).to(run.device)
+    else:
+        texts = encoded["target"]
+        context = model.context if isinstance(model, Windowed) else FAR
+        room = min(FAR, context, *(len(ids) for ids in texts)) if texts else 0
         if room < 2:
             return []
-        batch = Batch.of_text(torch.tensor([[BOS, *ids[:room]] for ids in target]))
-        backwards = True
-    else:
-        batch = Batch(pad(source), pad(target, begin=True))
-        encoder = model.encoder
-        backwards = not (isinstance(encoder, RecurrentEncoder) and encoder.reverse)
-    batch = batch.to(run.device)
-    with torch.enable_grad(), reading(model) as embedded:
+        batch = Batch.of_text(torch.tensor([[BOS, *ids[:room]] for ids in texts])).to(run.device)
+    with torch.enable_grad(), reading(run.model) as embedded:
         log_probs = model.log_probs(batch)[0]
-        felt = log_probs[:, -1] if isinstance(model, LanguageModel) else log_probs
+        felt = log_probs[:, -1] if batch.source is None else log_probs
         (slopes,) = torch.autograd.grad(felt.sum(), embedded[0])
-    real = batch.source_mask if batch.source.shape[1] else torch.ones_like(log_probs, dtype=torch.bool)
-    return _by_distance(slopes.norm(dim=-1), real, backwards=backwards)
+    real = torch.ones_like(log_probs, dtype=torch.bool) if batch.source is None else batch.source.mask
+    readers = [seen for seen in shown.recurrences if seen.side == "source"]
+    ends_first = bool(readers) and all(seen.backwards for seen in readers)  # the source is read last word first
+    return _by_distance(slopes.norm(dim=-1), real, backwards=not ends_first)
 
 
 def _by_distance(norms: Tensor, real: Tensor, *, backwards: bool) -> list[tuple[int, float]]:
@@ -68,8 +69,10 @@ def _by_distance(norms: Tensor, real: Tensor, *, backwards: bool) -> list[tuple[
 
 def times(run: Run) -> list[tuple[int, float]]:
     """(tokens, seconds) to read so many and, where it writes, to write as many: one text at a time, the least of a few
-    tries."""
-    model = run.model
+    tries. Nothing of a model that does not read text."""
+    model, first = run.model, run.fields[next(iter(run.fields))]
+    if not isinstance(first, Text):
+        return []
     longest = model.longest if isinstance(model, Bounded) else None
     context = model.context if isinstance(model, Windowed) else None
     room = min(longest or max(LENGTHS) + 2, context or max(LENGTHS) + 2)
@@ -84,17 +87,16 @@ def times(run: Run) -> list[tuple[int, float]]:
 
 
 def _once(run: Run, length: int) -> float:
-    model = run.model
-    tokens = torch.full((1, length), UNK, device=run.device)
+    model, fields = run.model, run.fields
+    read = [side for side in fields if side == "source" or fields[side].shape is None]
+    sides = {side: [np.full(length * fields[side].width, UNK)] for side in read}
+    batch = fields.batch(sides).to(run.device) if "source" in fields else Batch.of_text(torch.full((1, 1), BOS))
     began = time.perf_counter()
     if isinstance(model, Generates):
-        source = tokens if run.recipe.task == "translation" else tokens[:, :0]
-        state: State = model.start(Batch(source, torch.full((1, 1), BOS, device=run.device)))
-        for place in range(length):
-            _, state = model.step(tokens[:, place], state)
-    elif isinstance(model, Classifies):
-        model.classify(Batch(tokens))
-    elif isinstance(model, Tags):
-        letters = torch.full((1, length, SPELT), PAD, device=run.device)
-        model.tag(Batch(tokens, spelling=letters))
+        tokens = torch.full((1,), UNK, device=run.device)
+        state: State = model.start(batch.to(run.device))
+        for _ in range(length):
+            _, state = model.step(tokens, state)
+    else:
+        use(model, batch)
     return time.perf_counter() - began

@@ -12,11 +12,12 @@ from typing import Any, Literal
 import torch
 
 from regard.interface import Fits, UserError
+from regard.loading import read_recipe
 from regard.models import design_of
-from regard.models.design import Vocabulary
-from regard.recipe import Recipe, read_recipe
+from regard.recipe import Recipe
 from regard.train.training import BUDGETS
 
+JOBS = 2  # of a demo, side by side, a thread each: a small model's products are too small for two threads
 Kind = Literal["minutes", "tokens", "flops"]
 UNITS: dict[str, tuple[Kind, float]] = {
     "s": ("minutes", 1 / 60),
@@ -148,14 +149,8 @@ def planned(
 
 def counts(recipe: Recipe) -> bool:
     """Whether the model is made by counting, and so is the same whatever the seed."""
+    task = recipe.task
+    fields = task.learn(lambda: task.toy, task.tokens())
     with torch.device("meta"):
-        built = design_of(recipe.model_name).build(recipe.model, Vocabulary(100, 100, joint=True))
+        built = design_of(recipe.model_name).build(recipe.model, fields.shapes)
     return isinstance(built, Fits)
-
-
-DEFAULTS = {  # who takes part where nobody is named
-    "translation": ("seq2seq", "rnnsearch", "convs2s", "transformer"),
-    "language": ("ngram", "neural_lm", "rnn_lm cell=tanh", "rnn_lm cell=lstm", "gpt"),
-    "classification": ("birnn", "attentive_birnn", "encoder", "cnn"),
-    "tagging": ("birnn", "encoder", "cnn"),
-}

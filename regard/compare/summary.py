@@ -77,7 +77,7 @@ def _long(comparison: Facts, measure: Facts) -> list[str]:
     for pair in comparison["pairs"]:
         if pair["where"] != ALL and pair["measure"] == measure["key"] and not covers_0(pair):
             two = (pair["first"], pair["second"])
-            ahead, behind = two if pair["difference"] > 0 else two[::-1]
+            ahead, behind = two if (pair["difference"] > 0) == (measure["better"] == "higher") else two[::-1]
             least, most = sorted((abs(pair["low"]), abs(pair["high"])))
             gain = number(abs(pair["difference"]))
             said.append(f"{ahead} is {gain} ahead of {behind} ({number(least)} to {number(most)})")

@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from torch import Tensor
 
-from regard.interface import BOS, EOS, PAD, Batch, UserError
+from regard.data.fields import MULTIPLE, Fields, rounded
+from regard.interface import Batch, Padded, UserError
 
 Integers = NDArray[Any]
-MULTIPLE = 2  # lengths are rounded up to it
 ROWS_MULTIPLE = 8
 
 
@@ -42,16 +41,16 @@ class Encoded:
         self.lengths: Integers = np.diff(self.offsets)
 
     @classmethod
-    def write(cls, folder: Path, name: str, sequences: Iterable[Sequence[int]]) -> Encoded:
+    def write(cls, folder: Path, name: str, sequences: Iterable[Sequence[int]], dtype: Any = np.int32) -> Encoded:
         """Stream the sequences to disk."""
-        with cls.writer(folder, name) as add:
+        with cls.writer(folder, name, dtype) as add:
             for sequence in sequences:
                 add(sequence)
         return cls.open(folder, name)
 
     @classmethod
     @contextmanager
-    def writer(cls, folder: Path, name: str) -> Iterator[Callable[..., None]]:
+    def writer(cls, folder: Path, name: str, dtype: Any = np.int32) -> Iterator[Callable[..., None]]:
         """A function that adds a sequence, or with `continued=True` lengthens the latest. The offsets arrive last:
         where they are, the tokens are whole."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,17 +59,17 @@ class Encoded:
         ends = array("q", [0])
         try:
             with unfinished[0].open("wb") as file:
-                _header(file, 0, np.int32)
+                _header(file, 0, dtype)
 
                 def add(sequence: Sequence[int], *, continued: bool = False) -> None:
-                    file.write(np.asarray(sequence, dtype=np.int32).tobytes())
+                    file.write(np.asarray(sequence, dtype=dtype).tobytes())
                     if not continued:
                         ends.append(ends[-1])
                     ends[-1] += len(sequence)
 
                 yield add
                 file.seek(0)
-                _header(file, ends[-1], np.int32)  # as long as the first: the format leaves room for the count to grow
+                _header(file, ends[-1], dtype)  # as long as the first: the format leaves room for the count to grow
                 _flush(file)
             with unfinished[1].open("wb") as file:
                 _header(file, len(ends), np.int64)
@@ -116,125 +115,38 @@ def _flush(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _header(file: IO[bytes], count: int, kind: type[np.integer[Any]]) -> None:
+def _header(file: IO[bytes], count: int, kind: Any) -> None:
     descr = npy.dtype_to_descr(np.dtype(kind))
     npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (count,)})
 
 
-class Examples(Protocol):
-    """What can be put together in batches; two lengths each, of the source and of the target."""
+class Examples:
+    """Encoded examples, side by side, that can be put together in batches. `most`: places of the target, at most."""
 
-    def __len__(self) -> int: ...
-
-    @property
-    def lengths(self) -> tuple[Integers, Integers]: ...
-
-    def collate(self, indices: Sequence[int] | Integers) -> Batch: ...
-
-
-class Lines:
-    """Texts of their own, for a language model; `most` is what it can read at once, padding included."""
-
-    def __init__(self, texts: Encoded, *, most: int | None = None) -> None:
-        self.texts = texts
-        self.most = most
+    def __init__(self, fields: Fields, encoded: Mapping[str, Encoded], *, most: int | None = None) -> None:
+        self.fields, self.encoded, self.most = fields, encoded, most
+        counts = {side: len(each) for side, each in encoded.items()}
+        if len(set(counts.values())) > 1:
+            raise UserError(f"The sides have different numbers of examples ({counts}): encode them again.")
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(next(iter(self.encoded.values())))
 
     @property
     def lengths(self) -> tuple[Integers, Integers]:
-        return self.texts.lengths, self.texts.lengths
-
-    def collate(self, indices: Sequence[int] | Integers) -> Batch:
-        rows = pad([self.texts[i] for i in indices], begin=True)  # (batch, time + 1)
-        return Batch.of_text(rows if self.most is None else rows[:, : self.most + 1])
-
-
-class Pairs:
-    """Source and target side by side."""
-
-    def __init__(self, source: Encoded, target: Encoded) -> None:
-        if len(source) != len(target):
-            raise UserError(f"the source has {len(source)} sequences but the target {len(target)}; encode both again.")
-        self.source = source
-        self.target = target
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def lengths(self) -> tuple[Integers, Integers]:
-        return self.source.lengths, self.target.lengths
+        """In places, of what is read and of the target."""
+        first = next(iter(self.encoded))
+        read, written = (self.encoded[side].lengths // self.fields[side].width for side in (first, "target"))
+        return read, written
 
     def collate(self, indices: Sequence[int] | Integers, *, multiple: int = MULTIPLE) -> Batch:
         """These examples as one Batch, padded to the shape `plan` counted with."""
-        source = [self.source[i] for i in indices]
-        target = [self.target[i] for i in indices]
-        return Batch(
-            source=pad(source, multiple=multiple),  # (batch, source)
-            target=pad(target, multiple=multiple, begin=True),  # (batch, target)
-        )
-
-
-SPELT = 16  # bytes of a word, at most; of a longer one the first and the last
-
-
-def spelt(word: str) -> list[int]:
-    """1 + each byte of a word, then 0."""
-    letters = word.encode("utf-8", "surrogatepass")
-    if len(letters) > SPELT:
-        letters = letters[: SPELT // 2] + letters[-(SPELT // 2) :]
-    return [1 + byte for byte in letters] + [0] * (SPELT - len(letters))
-
-
-class Named:
-    """Texts and their labels, one a text or one a word; with each word spelt out, where that is given."""
-
-    def __init__(self, source: Encoded, target: Encoded, spelling: Encoded | None = None, *, per_word: bool) -> None:
-        self.source, self.target, self.spelling = source, target, spelling
-        self.per_word = per_word
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def lengths(self) -> tuple[Integers, Integers]:
-        return self.source.lengths, self.source.lengths
-
-    def collate(self, indices: Sequence[int] | Integers) -> Batch:
-        source = pad([self.source[i] for i in indices])  # (batch, source)
-        target = np.full((len(source), source.shape[1] if self.per_word else 1), PAD, np.int64)
-        for row, i in zip(target, indices, strict=True):
-            row[: len(self.target[i])] = self.target[i]
-        letters = None
-        if self.spelling is not None:
-            letters = torch.zeros(*source.shape, SPELT, dtype=torch.long)
-            for row, i in zip(letters, indices, strict=True):
-                spelt_out = torch.from_numpy(self.spelling[i].astype(np.int64)).view(-1, SPELT)
-                row[: len(spelt_out)] = spelt_out
-        return Batch(source, torch.from_numpy(target), spelling=letters)
-
-
-def pad(sequences: Sequence[Sequence[int] | Integers], *, multiple: int = MULTIPLE, begin: bool = False) -> Tensor:
-    """Each sequence with <eos>, padded to a multiple; with `begin`, one more column in front holds <bos>.
-
-    A decoder reads all but the last column and predicts all but the first: without <bos> the length is round.
-    """
-    front = int(begin)
-    time = int(_rounded(max(len(sequence) for sequence in sequences), multiple))
-    rows = np.full((len(sequences), front + time), PAD, dtype=np.int64)  # (batch, time)
-    rows[:, :front] = BOS
-    for row, sequence in zip(rows, sequences, strict=True):
-        end = front + len(sequence)
-        row[front:end] = sequence
-        row[end] = EOS
-    return torch.from_numpy(rows)
-
-
-def _rounded(lengths: Any, multiple: int) -> Any:
-    """Lengths with <eos>, rounded up."""
-    return (lengths + multiple) // multiple * multiple
+        arrays = {side: [each[i] for i in indices] for side, each in self.encoded.items()}
+        batch = self.fields.batch(arrays, multiple=multiple)
+        if self.most is None or batch.target is None:
+            return batch
+        few = slice(self.most + 1)
+        return replace(batch, target=Padded(batch.target.values[:, few], batch.target.mask[:, few]))
 
 
 def _cut(order: Integers, longest: Integers, tokens: int) -> Iterator[Integers]:
@@ -256,7 +168,7 @@ def _sorted_by_shape(source: Integers, target: Integers, longest: Integers, ties
 
 
 def _batches(source: Integers, target: Integers, ties: Integers, tokens: int, multiple: int) -> list[Integers]:
-    source, target = _rounded(np.asarray(source), multiple), _rounded(np.asarray(target), multiple)
+    source, target = rounded(np.asarray(source), multiple), rounded(np.asarray(target), multiple)
     longest = np.maximum(source, target)
     return list(_cut(_sorted_by_shape(source, target, longest, ties), longest, tokens))
 
@@ -329,7 +241,7 @@ def stats(
     real, padded, shapes = 0, 0, set()
     for batch in batches:
         source, target = source_lengths[batch], target_lengths[batch]  # (batch,)
-        shape = len(batch), int(_rounded(source.max(), multiple)), int(_rounded(target.max(), multiple))
+        shape = len(batch), int(rounded(source.max(), multiple)), int(rounded(target.max(), multiple))
         real += int(source.sum()) + int(target.sum()) + 2 * len(batch)  # each side ends in <eos>
         padded += shape[0] * (shape[1] + shape[2])
         shapes.add(shape)

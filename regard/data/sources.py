@@ -1,15 +1,15 @@
-"""Where text comes from: pairs from the built-in corpus, two parallel files or a table; plain text from one file."""
+"""Where examples come from: the built-in grammar, two parallel files, a table, plain text, tagged words."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from regard.config import ABOVE_0, between, keep_within
 from regard.data import world
@@ -23,47 +23,71 @@ BETWEEN = " \t "  # two texts that are read as one: no field of a table holds a 
 MENDED = "breaks the rules of its tags"  # how a report of tags that were marked anew ends
 BLOCK = 1 << 16  # characters of a long text that are read at once, and then to the end of the line
 
-Line = tuple[int, str, str]  # a number to find it by, its source and its target
+Line = tuple[Any, ...]  # a number to find it by, then the raw value of each side
 
 
 class Source(Protocol):
-    """Gives the lines of a split, the same ones each time; with `report`, bad ones are reported, not raised."""
+    """Gives the examples of a split, the same ones each time; with `report`, bad ones are reported, not raised."""
+
+    has_test: ClassVar[bool]  # there is a test split beside training and validation
+
+    @property
+    def unit(self) -> Unit: ...  # what is an example of its own; "file": there is one text, which comes in pieces
+
+    @property
+    def window(self) -> int: ...  # tokens of a whole file that a recurrent model reads between two steps
+
+    @property
+    def hold_out(self) -> float: ...  # share of the training examples that validate instead
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]: ...
+
+    def reading(self, files: Sequence[Path]) -> Source: ...  # the same form, read from these files for every split
 
     @property
     def names(self) -> dict[str, str]: ...  # the settings that name files, and what they say
 
     def files(self, folder: Path) -> dict[str, Path]: ...  # where they are
 
-    def fingerprint(self, folder: Path) -> str: ...  # changes when the text changes
+    def fingerprint(self, folder: Path) -> str: ...  # changes when the data changes
 
 
-@runtime_checkable
-class PlainText(Protocol):
-    """Gives the texts of a split, for a language model. Where `unit` is "file" there is one, and it comes in pieces."""
-
-    @property
-    def unit(self) -> Unit: ...
-
-    @property
-    def window(self) -> int: ...
-
-    def texts(self, split: Split, folder: Path) -> Iterator[str]: ...
+def examples(data: Source, split: Split, folder: Path) -> Iterator[tuple[Any, ...]]:
+    """Without their numbers."""
+    return (line[1:] for line in data.lines(split, folder))
 
 
-def pairs(data: Source, split: Split, folder: Path) -> Iterator[tuple[str, str]]:
-    return ((source, target) for _, source, target in data.lines(split, folder))
+def every_line(data: Source, folder: Path) -> Iterator[Line]:
+    """All training lines, those that will be held out too."""
+    yield from data.lines("train", folder)
+    if data.hold_out:
+        yield from data.lines("valid", folder)
+
+
+def only(files: Sequence[Path], count: int = 1) -> list[str]:
+    """These files' absolute paths, if they are as many as the data's form has."""
+    if len(files) != count:
+        wanted = "two files, a source and a target" if count == 2 else "one file, of the training data's form"
+        given = f"{len(files)} {'was' if len(files) == 1 else 'were'} given"
+        raise UserError(f"This data is read from {wanted}, and {given}: give {'both' if count == 2 else 'that one'}.")
+    for file in files:
+        if not file.exists():
+            raise UserError(f"{file} does not exist; check the spelling and the folder.")
+    return [str(file.absolute()) for file in files]
 
 
 class InFiles:
     """What is read from files that settings name."""
 
     FILES: ClassVar[tuple[str, ...]]  # these settings
+    unit: Unit = "line"
+    window: int = 1
+    has_test: ClassVar[bool] = False
+    hold_out: float = 0.0
 
     @property
     def names(self) -> dict[str, str]:
-        return {key: name for key in self.FILES if (name := getattr(self, key))}
+        return {key: name for key in self.FILES if (name := vars(self)[key])}
 
     def files(self, folder: Path) -> dict[str, Path]:
         return {key: find(name, folder) for key, name in self.names.items()}
@@ -72,49 +96,73 @@ class InFiles:
         return " ".join(content_hash(file) for file in self.files(folder).values())
 
 
+class TrainAndValid(InFiles):
+    """A training file, and a validation file of the same form or a share that is held out."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
+    train: str
+    valid: str = ""
+
+    def read(self, path: Path, report: Report | None) -> Iterator[Line]:
+        """The examples of one file."""
+        raise NotImplementedError
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        own_file = split == "valid" and bool(self.valid)
+        every = self.read(find(self.valid if own_file else self.train, folder), report)
+        return every if own_file else _side(every, split, self.hold_out)
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        (file,) = only(files)
+        found: Source = replace(cast(Any, self), train=file, valid=file, hold_out=0.0)
+        return found
+
+
 @dataclass(frozen=True)
 class World(InFiles):
-    """The built-in grammar."""
+    """The built-in grammar; what an example is made of is for each task to say."""
 
     FILES: ClassVar[tuple[str, ...]] = ()
+    has_test: ClassVar[bool] = True
 
-    sentences: int = 100_000  # training pairs taken from the grammar
+    sentences: int = 100_000  # training sentences taken from the grammar
     longest: int = 50  # words in a sentence, at most
     grammar_seed: int = 0  # another seed, other sentences
-    valid: int = 500  # validation pairs
-    test: int = 500  # test pairs
+    valid: int = 500  # validation sentences
+    test: int = 500  # test sentences
 
     def __post_init__(self) -> None:
         keep_within(self, between(world.SHORTEST, 1000), "longest")
         keep_within(self, ABOVE_0, "sentences", "valid", "test")
 
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        """The raw sides of an example."""
+        raise NotImplementedError
+
+    def pairs(self, split: Split) -> Iterator[world.Pair]:
+        return islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), self._count(split))
+
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
-        count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
-        said = _said(split, self.grammar_seed, self.longest, count)
-        return ((number, *pair) for number, pair in enumerate(said, start=1))
+        said = _said(self.sides, split, self.grammar_seed, self.longest, self._count(split))
+        return ((number, *sides) for number, sides in enumerate(said, start=1))
 
-    unit: ClassVar[Unit] = "line"
-    window: ClassVar[int] = 1
-
-    def texts(self, split: Split, folder: Path) -> Iterator[str]:
-        """The source language alone."""
-        return (source for _, source, _ in self.lines(split, folder))
-
-    def named(self, split: Split, *, per_word: bool) -> Iterator[tuple[str, str]]:
-        """Sentences with their sentiment, or with the part of speech of each word."""
-        count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
-        for pair in islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), count):
-            yield " ".join(pair.source), " ".join(pair.tags) if per_word else pair.sentiment
+    def _count(self, split: Split) -> int:
+        return {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
 
     def fingerprint(self, folder: Path) -> str:
-        some = str([*islice(pairs(self, "train", folder), 1000), *islice(pairs(self, "valid", folder), 100)])
-        return hashlib.sha256(some.encode()).hexdigest()
+        some = [*islice(examples(self, "train", folder), 1000), *islice(examples(self, "valid", folder), 100)]
+        return hashlib.sha256(str(some).encode()).hexdigest()
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        raise NotImplementedError
 
 
 @lru_cache(maxsize=3)  # a session goes over its text several times, and writing it anew costs more than keeping it
-def _said(split: Split, seed: int, longest: int, count: int) -> list[tuple[str, str]]:
-    pairs = islice(world.pairs(split, seed=seed, longest=longest), count)
-    return [(" ".join(pair.source), " ".join(pair.target)) for pair in pairs]
+def _said(
+    sides: Callable[[world.Pair], tuple[str, ...]], split: Split, seed: int, longest: int, count: int
+) -> list[tuple[str, ...]]:
+    return [sides(pair) for pair in islice(world.pairs(split, seed=seed, longest=longest), count)]
 
 
 @dataclass(frozen=True)
@@ -132,7 +180,7 @@ class Parallel(InFiles):
     def __post_init__(self) -> None:
         if bool(self.valid_source) != bool(self.valid_target):
             raise ValueError("valid_source and valid_target must be named together.")
-        _check_hold_out(self.valid_source, self.hold_out)
+        check_hold_out(self.valid_source, self.hold_out)
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         if split == "valid" and self.valid_source:
@@ -140,39 +188,44 @@ class Parallel(InFiles):
         every = read_pairs(find(self.source, folder), find(self.target, folder), report=report)
         return _side(every, split, self.hold_out)
 
+    def reading(self, files: Sequence[Path]) -> Parallel:
+        return parallel(files)
+
+
+def parallel(files: Sequence[Path]) -> Parallel:
+    """Two files, for every split."""
+    source, target = only(files, 2)
+    return Parallel(source, target, source, target)
+
 
 @dataclass(frozen=True)
-class Table(InFiles):
+class Table(TrainAndValid):
     """One file with both sides in each line: JSONL, or columns between tabs; plain or gzip."""
-
-    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
     train: str  # training file, .jsonl or .tsv
     source: str  # the source's key (JSONL), its column's number from 1, or its column's name in the first line
     target: str  # the target's
-    second: str = ""  # of labels: the field of a second text, read after the first; "": there is none
     valid: str = ""  # validation file, of the same form; "": hold out some of the training pairs
     hold_out: float = 0.0  # share of the training pairs that validate instead, where no validation file is named
 
     def __post_init__(self) -> None:
         if not (self.source and self.target):
             raise ValueError("source and target must each name a field.")
-        _check_hold_out(self.valid, self.hold_out)
+        check_hold_out(self.valid, self.hold_out)
 
-    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
-        own_file = split == "valid" and self.valid
-        path = find(self.valid if own_file else self.train, folder)
-        texts = (self.source, self.second) if self.second else (self.source,)
-        read = read_fields(path, (*texts, self.target), report=report)
-        every = ((number, BETWEEN.join(sides), target) for number, (*sides, target) in read)
-        return every if own_file else _side(every, split, self.hold_out)
+    def read(self, path: Path, report: Report | None) -> Iterator[Line]:
+        rows = read_fields(path, (*self.texts, self.target), report=report)
+        return ((number, BETWEEN.join(sides), target) for number, (*sides, target) in rows)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The fields that are read, one after the other."""
+        return (self.source,)
 
 
 @dataclass(frozen=True)
-class Text(InFiles):
+class Text(TrainAndValid):
     """One file of plain text, for a language model; plain or gzip."""
-
-    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
     train: str  # training file
     valid: str = ""  # validation file; "": hold out some of the training text
@@ -182,28 +235,20 @@ class Text(InFiles):
 
     def __post_init__(self) -> None:
         keep_within(self, ABOVE_0, "window")
-        _check_hold_out(self.valid, self.hold_out)
+        check_hold_out(self.valid, self.hold_out)
 
-    def texts(self, split: Split, folder: Path) -> Iterator[str]:
-        if split == "test":
-            raise UserError("The recipe names no test files.")
-        path = find(self.valid if split == "valid" and self.valid else self.train, folder)
-        every = TEXTS[self.unit](path)
-        if not self.hold_out:
-            return every
-        if self.unit == "file":
-            return _one_end(path, split, self.hold_out)
-        return (text for text in every if _held_out(text, self.hold_out) == (split == "valid"))
+    def read(self, path: Path, report: Report | None) -> Iterator[Line]:
+        return enumerate(TEXTS[self.unit](path), start=1)
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
-        raise UserError('The data is plain text, not pairs: it is for task = "language".')
+        if self.hold_out and self.unit == "file":
+            return enumerate(_one_end(find(self.train, folder), split, self.hold_out), start=1)
+        return super().lines(split, folder, report)
 
 
 @dataclass(frozen=True)
-class Conll(InFiles):
+class Conll(TrainAndValid):
     """One file of words and their tags, a word a line, a blank line between sentences; plain or gzip."""
-
-    FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
     train: str  # training file
     word: int = 1  # the words' column, from 1; from the end if negative
@@ -214,16 +259,11 @@ class Conll(InFiles):
     def __post_init__(self) -> None:
         if not self.word or not self.tag:
             raise ValueError("word and tag must each be a column, counted from 1, or from the end if negative.")
-        _check_hold_out(self.valid, self.hold_out)
+        check_hold_out(self.valid, self.hold_out)
 
-    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+    def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         """Sentences, numbered. Spans whose tags break the rules of BIO or BIOES are marked anew, as they are read."""
-        own_file = split == "valid" and self.valid
-        path = find(self.valid if own_file else self.train, folder)
-        every = self._sentences(path, report)
-        return every if own_file else _side(every, split, self.hold_out)
 
-    def _sentences(self, path: Path, report: Report | None) -> Iterator[Line]:
         def columns(report: Report | None) -> Iterator[tuple[int, list[tuple[str, str]]]]:
             return enumerate(read_columns(path, word=self.word, tag=self.tag, report=report), start=1)
 
@@ -247,19 +287,12 @@ class Arpa(InFiles):
 
     file: str  # the ARPA file it was read from
 
-    unit: ClassVar[Unit] = "line"
-    window: ClassVar[int] = 1
-
-    def texts(self, split: Split, folder: Path) -> Iterator[str]:
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         raise UserError(f"This model was imported from {self.file}: there is no text to train or to validate on.")
 
-    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
-        raise UserError(f"This model was imported from {self.file}: it has no pairs.")
-
-
-def texts_of(path: Path, unit: Unit) -> Iterator[str]:
-    """The texts of a file; a whole file comes in pieces that each end with a line, and together are the file."""
-    return TEXTS[unit](path)
+    def reading(self, files: Sequence[Path]) -> Text:
+        (file,) = only(files)
+        return Text(train=file, valid=file)
 
 
 def _paragraphs(path: Path) -> Iterator[str]:
@@ -290,6 +323,7 @@ def _blocks(path: Path) -> Iterator[str]:
         yield "".join(gathered)
 
 
+# the texts of a file; a whole file comes in pieces that each end with a line, and together are the file
 TEXTS: dict[Unit, Callable[[Path], Iterator[str]]] = {"line": read_lines, "paragraph": _paragraphs, "file": _blocks}
 
 
@@ -305,7 +339,7 @@ def _one_end(path: Path, split: Split, share: float) -> Iterator[str]:
             yield part
 
 
-def _check_hold_out(valid: str, share: float) -> None:
+def check_hold_out(valid: str, share: float) -> None:
     if valid and share:
         raise ValueError("hold_out is for training without a validation file: set it to 0.")
     if not valid and not 0 < share < 1:
@@ -321,19 +355,10 @@ def _side(every: Iterator[Line], split: Split, share: float) -> Iterator[Line]:
     return (line for line in every if _held_out(line[1], share) == (split == "valid"))
 
 
-def _held_out(text: str, share: float) -> bool:
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _held_out(raw: Any, share: float) -> bool:
+    content = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw.tobytes()
+    digest = hashlib.blake2b(content, digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
-
-
-SOURCES: dict[str, type[World | Parallel | Table | Text | Conll | Arpa]] = {
-    "world": World,
-    "parallel": Parallel,
-    "table": Table,
-    "text": Text,
-    "conll": Conll,
-    "arpa": Arpa,
-}
 
 
 def find(path: str, *folders: Path) -> Path:
@@ -342,7 +367,7 @@ def find(path: str, *folders: Path) -> Path:
     if os.environ.get("REGARD_DATA"):
         tries.append(Path(os.environ["REGARD_DATA"]) / path)
     for candidate in tries:
-        if candidate.exists():
-            return candidate.resolve()
+        if candidate.exists():  # what a link to a pipe points to has no path
+            return candidate.absolute() if candidate.is_fifo() else candidate.resolve()
     looked = " and ".join(str(candidate) for candidate in dict.fromkeys(tries))
     raise UserError(f"The file {path!r} was not found: looked at {looked}; set REGARD_DATA, or correct the path.")

@@ -1,7 +1,8 @@
 """One Tokenizer for words, characters and byte-pair encoding; decode(encode(x)) = NFC(x).
 
-The four specials stand in front of the vocabulary and are never looked for in text: a typed "<eos>" is five
-characters.
+Special tokens stand in front of the vocabulary, the same four first in every tokenizer, and are never looked for in
+text: a typed "<eos>" is five characters. A tokenizer's file lists its own, so that one may have more (<mask>, <cls>)
+without moving the ids of others.
 
 A word is a run of letters, marks and digits ("3.5" included). An apostrophe stays with the letters before it
 ("l'") and keeps one or two letters after it ("don't", "they'll", a standing "'s"); a longer rest is a word of
@@ -28,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import tokenizers
 from tokenizers import pre_tokenizers
@@ -38,10 +39,9 @@ from tokenizers.trainers import BpeTrainer
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
-Kind = Literal["words", "characters", "bpe", "given"]
+Kind = Literal["words", "characters", "bpe", "given"]  # what text may be cut into
 Span = tuple[str, tuple[int, int]]  # a stretch of text and where it starts and ends
 
-OFFSET = len(SPECIALS)
 BYTES = 256
 
 LETTER = r"\p{L}\p{M}\p{N}_"
@@ -141,29 +141,29 @@ RULES: dict[str, Rules] = {
     "given": Rules(
         _cut_given, lambda tokens: [" " * (place > 0) + t for place, t in enumerate(tokens)], lambda t: False
     ),
-    "label": Rules(lambda text: [(text, (0, len(text)))] if text else [], list, lambda token: False),
 }
 
 
 class Listed:
     """A plain list of types; one that is not on it is <unk>."""
 
-    def __init__(self, rules: Rules, vocabulary: list[str]) -> None:
+    def __init__(self, rules: Rules, vocabulary: list[str], offset: int) -> None:
         self.vocabulary = vocabulary
         self.rules = rules
-        self.ids = {token: i for i, token in enumerate(vocabulary, start=OFFSET)}
+        self.offset = offset
+        self.ids = {token: i for i, token in enumerate(vocabulary, start=offset)}
 
     @classmethod
-    def train(cls, rules: Rules, lines: Iterable[str], size: int | None, at_least: int) -> Listed:
-        if size is not None and size <= OFFSET:
-            raise UserError(f"a vocabulary of {size} is too small; give {OFFSET + 1} or more.")
+    def train(cls, rules: Rules, lines: Iterable[str], size: int | None, at_least: int, offset: int) -> Listed:
+        if size is not None and size <= offset:
+            raise UserError(f"a vocabulary of {size} is too small; give {offset + 1} or more.")
         counts: Counter[str] = Counter()
         for line in lines:
             counts.update(token for token, _ in rules.cut(normal(line)))
         # by frequency, then by code point, so that the order of the lines does not matter
         ranked = sorted((-count, token) for token, count in counts.items() if count >= at_least)
         vocabulary = [token for _, token in ranked]
-        return cls(rules, vocabulary if size is None else vocabulary[: size - OFFSET])
+        return cls(rules, vocabulary if size is None else vocabulary[: size - offset], offset)
 
     def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         return [[token for token, _, _ in self.spans(text)] for text in texts]
@@ -177,13 +177,14 @@ class Listed:
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         # specials that say nothing must not come between two words
-        said = [token for token in ids if token >= UNK]
-        texts = [next(unknowns) if token == UNK else self.vocabulary[token - OFFSET] for token in said]
+        says = [token == UNK or token >= self.offset for token in ids]
+        said = [token for token, text in zip(ids, says, strict=True) if text]
+        texts = [next(unknowns) if token == UNK else self.vocabulary[token - self.offset] for token in said]
         joined = iter(self.rules.join(texts))
-        return [next(joined) if token >= UNK else "" for token in ids]
+        return [next(joined) if text else "" for text in says]
 
     def show(self, token: int) -> str:
-        return self.vocabulary[token - OFFSET] or JOIN_SIGN
+        return self.vocabulary[token - self.offset] or JOIN_SIGN
 
 
 def _byte_of_character() -> dict[str, int]:
@@ -196,9 +197,10 @@ def _byte_of_character() -> dict[str, int]:
 class BytePairs:
     """The `tokenizers` library's BPE, told of no special tokens."""
 
-    def __init__(self, vocabulary: list[str], merges: list[tuple[str, str]]) -> None:
+    def __init__(self, vocabulary: list[str], merges: list[tuple[str, str]], offset: int) -> None:
         self.vocabulary = vocabulary
         self.merges = merges
+        self.offset = offset
         self.inner = self._pipeline(BPE({token: i for i, token in enumerate(vocabulary)}, merges))
         byte = _byte_of_character()
         self.bytes = [bytes(byte[character] for character in token) for token in vocabulary]
@@ -212,12 +214,12 @@ class BytePairs:
         return inner
 
     @classmethod
-    def train(cls, lines: Iterable[str], size: int | None, at_least: int) -> BytePairs:
-        smallest = OFFSET + BYTES
+    def train(cls, lines: Iterable[str], size: int | None, at_least: int, offset: int) -> BytePairs:
+        smallest = offset + BYTES
         if size is None or size < smallest:
             raise UserError(f"bpe needs a vocabulary size of {smallest} or more (8000 is usual); received {size}.")
         trainer = BpeTrainer(
-            vocab_size=size - OFFSET,
+            vocab_size=size - offset,
             min_frequency=at_least,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -226,12 +228,12 @@ class BytePairs:
         inner.train_from_iterator((" " + normal(line) for line in lines), trainer)
         ids = inner.get_vocab()
         merges = [(left, right) for left, right in json.loads(inner.to_str())["model"]["merges"]]
-        return cls(sorted(ids, key=ids.__getitem__), merges)
+        return cls(sorted(ids, key=ids.__getitem__), merges, offset)
 
     def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         before = "" if continued else " "
         encodings = self.inner.encode_batch_fast([before + text if text else "" for text in texts])
-        return [[i + OFFSET for i in encoding.ids] for encoding in encodings]
+        return [[i + self.offset for i in encoding.ids] for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         if not text:
@@ -242,13 +244,17 @@ class BytePairs:
             start, end = max(start - 1, 0), end - 1  # without the space put in front
             if text[start:end].startswith(" ") and not text[start:end].isspace():
                 start += 1
-            spans.append((i + OFFSET, start, end))
+            spans.append((i + self.offset, start, end))
         return spans
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         said = (
-            self.bytes[token - OFFSET] if token >= OFFSET else next(unknowns).encode() if token == UNK else b""
+            self.bytes[token - self.offset]
+            if token >= self.offset
+            else next(unknowns).encode()
+            if token == UNK
+            else b""
             for token in ids
         )
         chunks = [decoder.decode(some) for some in said]
@@ -260,7 +266,7 @@ class BytePairs:
         return chunks
 
     def show(self, token: int) -> str:
-        text = self.bytes[token - OFFSET].decode("utf-8", "backslashreplace")
+        text = self.bytes[token - self.offset].decode("utf-8", "backslashreplace")
         return text if text.isspace() else text.removeprefix(" ")
 
 
@@ -290,19 +296,30 @@ def _word_of(text: str, starts: Iterable[int]) -> list[int]:
 class Tokenizer:
     """Text to ids and back; ids never include <bos> and <eos>, which belong to batches."""
 
-    def __init__(self, kind: Kind | Literal["label"], scheme: Scheme) -> None:
-        self.kind = kind
+    def __init__(self, kind: Kind, scheme: Scheme, specials: Sequence[str] = SPECIALS) -> None:
+        self.kind: Kind = kind
         self.scheme = scheme
-        self.size = OFFSET + len(scheme.vocabulary)
+        self.specials = tuple(specials)
+        if self.specials[: len(SPECIALS)] != SPECIALS or len(set(self.specials)) < len(self.specials):
+            raise UserError(f"its special tokens are not {' '.join(SPECIALS)} and others after them, each once")
+        self.offset = len(self.specials)  # the first id that is a token of text
+        self.size = self.offset + len(scheme.vocabulary)
 
     @classmethod
     def train(
-        cls, kind: Kind | Literal["label"], lines: Iterable[str], *, size: int | None, at_least: int = 1
+        cls,
+        kind: Kind,
+        lines: Iterable[str],
+        *,
+        size: int | None,
+        at_least: int = 1,
+        specials: Sequence[str] = SPECIALS,
     ) -> Tokenizer:
-        """Learn at most `size` ids, the four specials included, from what occurs `at_least` times."""
+        """Learn at most `size` ids, the special tokens included, from what occurs `at_least` times."""
+        offset = len(specials)
         if kind == "bpe":
-            return cls(kind, BytePairs.train(lines, size, at_least))
-        return cls(kind, Listed.train(_rules(kind), lines, size, at_least))
+            return cls(kind, BytePairs.train(lines, size, at_least, offset), specials)
+        return cls(kind, Listed.train(_rules(kind), lines, size, at_least, offset), specials)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_all([text])[0]
@@ -331,7 +348,7 @@ class Tokenizer:
 
     def surface(self, ids: Sequence[int]) -> list[str]:
         """One readable string per id: no space before it, white space and stray bytes made visible."""
-        return [SPECIALS[token] if token < OFFSET else _visible(self.scheme.show(token)) for token in ids]
+        return [self.specials[token] if token < self.offset else _visible(self.scheme.show(token)) for token in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """Which word of decode(ids) each id belongs to; −1 for <pad>, <bos> and <eos>."""
@@ -339,21 +356,45 @@ class Tokenizer:
         chunks = self.scheme.chunks(ids, repeat("xxx"))
         starts = accumulate((len(chunk) for chunk in chunks[:-1]), initial=0)
         words = _word_of("".join(chunks), starts)
-        return [word if token >= UNK else -1 for token, word in zip(ids, words, strict=False)]
+        return [word if token == UNK or token >= self.offset else -1 for token, word in zip(ids, words, strict=False)]
 
     def to_json(self) -> dict[str, Any]:
         merges = {"merges": self.scheme.merges} if isinstance(self.scheme, BytePairs) else {}
-        return {"kind": self.kind, "vocabulary": self.scheme.vocabulary, **merges}
+        return {
+            "kind": self.kind,
+            "specials": list(self.specials),
+            "vocabulary": self.scheme.vocabulary,
+            **merges,
+        }
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Tokenizer:
-        try:
-            kind, vocabulary = saved["kind"], list(saved["vocabulary"])
-            if kind == "bpe":
-                return cls(kind, BytePairs(vocabulary, [(left, right) for left, right in saved["merges"]]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"this is not a saved tokenizer ({error!r}); take the run's own tokenizer.json.") from None
-        return cls(kind, Listed(_rules(kind), vocabulary))
+    def from_json(cls, saved: Any) -> Tokenizer:
+        """A saved tokenizer. Those who use it trust it, so whatever could surprise them is refused here."""
+        if not isinstance(saved, dict):
+            raise UserError("a tokenizer is missing")
+        missing: Any = None
+        kind, specials, vocabulary = (saved.get(key, missing) for key in ("kind", "specials", "vocabulary"))
+        if not isinstance(kind, str) or not is_texts(vocabulary) or len(set(vocabulary)) < len(vocabulary):
+            raise UserError("its vocabulary is not a list of different texts")
+        if not is_texts(specials):
+            raise UserError("its special tokens are not a list of texts")
+        if kind != "bpe":
+            return cls(cast(Kind, kind), Listed(_rules(kind), vocabulary, len(specials)), specials)
+        merges, known, alphabet = saved.get("merges", []), set(vocabulary), set(pre_tokenizers.ByteLevel.alphabet())
+        if not known >= alphabet:
+            raise UserError("its vocabulary lacks a byte")
+        if not alphabet >= set("".join(vocabulary)):
+            raise UserError("its vocabulary holds what is not made of bytes")
+        if not isinstance(merges, list) or not all(is_texts(pair) and len(pair) == 2 for pair in merges):
+            raise UserError("its merges are not a list of pairs")
+        if not all({left, right, left + right} <= known for left, right in merges):
+            raise UserError("it merges what is not in its vocabulary")
+        return cls("bpe", BytePairs(vocabulary, [(left, right) for left, right in merges], len(specials)), specials)
+
+
+def is_texts(value: Any) -> bool:
+    """Whether this is a list of texts that can be written to a file: JSON can spell half a character."""
+    return isinstance(value, list) and all(isinstance(each, str) and encodable(each) == each for each in value)
 
 
 def _rules(kind: str) -> Rules:

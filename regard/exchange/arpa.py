@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from regard.checkpoint import replacing
 from regard.config import shown
 from regard.data.text import read_lines
-from regard.interface import BOS, EOS, SPECIALS, UNK, UserError
+from regard.interface import BOS, EOS, SPECIALS, UNK, CountsNGrams, UserError
 from regard.models.ngram import NGram, Order
 
 Integers = NDArray[np.int64]
@@ -77,7 +77,7 @@ def _character(text: str, code: int) -> str:
 # --- writing ---
 
 
-def write(path: Path, model: NGram, words: Sequence[str]) -> None:
+def write(path: Path, model: CountsNGrams, words: Sequence[str]) -> None:
     """`words` are the vocabulary's types after the specials, by id. The file is whole, or it is not there."""
     if len(words) != model.vocab - OFFSET:
         raise ValueError(f"{len(words)} words for a vocabulary of {model.vocab}")

@@ -7,15 +7,17 @@ from pathlib import Path
 
 from regard import machine
 from regard.checkpoint import Folder, make_folder, write_atomically, write_tensors
+from regard.data.fields import Fields, Text
 from regard.data.sources import Arpa
 from regard.data.text import content_hash
-from regard.data.tokenizers import Tokenizers
-from regard.data.tokens import Tokenizer
+from regard.data.token_settings import TextTokens
+from regard.data.tokens import RULES, Listed, Tokenizer
 from regard.exchange import arpa
-from regard.interface import UserError
-from regard.models.ngram import Config, NGram
-from regard.recipe import PlainTokens, Recipe
-from regard.run import load
+from regard.interface import SPECIALS, CountsNGrams, UserError
+from regard.loading import load
+from regard.models.ngram import Config
+from regard.recipe import Recipe
+from regard.tasks.language import TASK
 from regard.train.training import TrainConfig, Training
 from regard.train.weights import weights
 
@@ -23,11 +25,11 @@ from regard.train.weights import weights
 def to_arpa(run: Path, path: Path) -> None:
     """The n-grams of a run as an ARPA file."""
     loaded = load(run)
-    if not isinstance(loaded.model, NGram):
+    if not isinstance(loaded.model, CountsNGrams):
         raise UserError(
             f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train model.name=ngram."
         )
-    arpa.write(path, loaded.model, loaded.tokenizers.target.scheme.vocabulary)
+    arpa.write(path, loaded.model, loaded.tokenizer("target").scheme.vocabulary)
 
 
 def from_arpa(file: Path, folder: Path) -> None:
@@ -39,17 +41,17 @@ def from_arpa(file: Path, folder: Path) -> None:
     config = Config(order=model.order)
     data = Arpa(str(file.resolve()))
     recipe = Recipe(
-        task="language",
+        task=TASK,
         seed=1,
         data_name="arpa",
         data=data,
-        tokens=PlainTokens(kind="words", size=0),
+        tokens=TextTokens(kind="words", size=0),
         model_name="ngram",
         model=config,
         train=TrainConfig(steps=1),
         folder=file.resolve().parent,
     )
-    tokenizer = Tokenizer.from_json({"kind": "words", "vocabulary": words})
+    fields = Fields({"target": Text(Tokenizer("words", Listed(RULES["words"], words, len(SPECIALS))), begins=True)})
     make_folder(place.path)
     facts = {
         **machine.facts(),
@@ -58,7 +60,7 @@ def from_arpa(file: Path, folder: Path) -> None:
         "precision": "float32",
     }
     write_atomically(place.environment, json.dumps(facts, indent=2) + "\n")
-    write_atomically(place.tokenizer, Tokenizers(tokenizer, tokenizer).to_json())
+    write_atomically(place.fields, fields.to_json())
     write_tensors(place.best, weights(model), {"step": 1})
     finished = Training(model, recipe.train, step=1)
     write_tensors(place.last, finished.tensors(), finished.facts())

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.config import choose
 from regard.interface import UserError
-from regard.layers.kernels import kernels_run
+from regard.layers.fast.switch import kernels_run
 
 Turn = Callable[[Tensor], Tensor]
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
@@ -38,13 +38,17 @@ class Memory(NamedTuple):
 
     keys: Tensor  # (batch, [heads,] source, key_dim), as the score prepared them
     values: Tensor  # (batch, [heads,] source, value_dim)
-    mask: Tensor | None  # broadcasts to (batch, [heads,] target, source); True = may look
+    mask: Tensor | None  # broadcasts to (batch, [heads,] target, source); True = may look, or a bias: −∞ = may not
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis: exactly 0 where the mask says no, also if it says so to the whole row."""
+    """Softmax over the last axis: exactly 0 where the mask says no, also if it says so to the whole row.
+
+    A mask of numbers is added to the scores, and says no by −∞."""
     if mask is None:
         return scores.softmax(-1)
+    if mask.is_floating_point():
+        scores, mask = (scores + mask).to(scores.dtype), mask > -torch.inf
     # The lowest finite number, not −∞: softmax of a row of −∞ is NaN, and its gradient too, on the way to 0.
     weights = torch.where(mask, scores, torch.finfo(scores.dtype).min).softmax(-1)
     return torch.where(mask, weights, 0.0)
@@ -217,7 +221,7 @@ class Attention(nn.Module):
         self.dropout = dropout
 
     def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
-        """mask is (batch, source), or (batch, target, source) if it differs between queries."""
+        """mask is (batch, source), or (batch, target, source) if it differs between queries; True = may look."""
         return Memory(self.score.prepare(keys), values, None if mask is None else _for_targets(mask))
 
     def forward(self, query: Tensor, memory: Memory) -> Tensor:
@@ -285,10 +289,11 @@ class MultiHead(nn.Module):
         self.attention = Attention(score=score or Scaled(), dropout=dropout)
 
     def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None, turn: Turn | None = None) -> Memory:
-        """keys (batch, source, key_dim), values (batch, source, value_dim); mask as for Attention."""
+        """keys (batch, source, key_dim), values (batch, source, value_dim); mask as for Attention, or numbers for each
+        head, (batch or 1, heads, target, source), that are added to the scores."""
         by_head = self._split(self.key(keys))  # (batch, heads, source, head_dim)
         memory = self.attention.memory(turn(by_head) if turn else by_head, self._split(self.value(values)))
-        return memory if mask is None else memory._replace(mask=_for_targets(mask)[:, None])
+        return memory._replace(mask=mask if mask is None or mask.dim() == 4 else _for_targets(mask)[:, None])
 
     def forward(self, query: Tensor, memory: Memory, turn: Turn | None = None) -> Tensor:
         """(batch, target, query_dim) -> (batch, target, out_dim)."""
@@ -323,7 +328,9 @@ class Seen:
 
     def __init__(self, model: nn.Module, *, grad: bool) -> None:
         self.grad = grad
-        self.names = {part: path for path, part in model.named_modules() if isinstance(part, Attention)}
+        self.names: dict[nn.Module, str] = {
+            part: path for path, part in model.named_modules() if isinstance(part, Attention)
+        }
         self._weights: dict[str, list[Tensor]] = {path: [] for path in self.names.values()}
 
     def record(self, part: Attention, weights: Tensor) -> None:
@@ -336,6 +343,10 @@ class Seen:
     def __getitem__(self, path: str) -> list[Tensor]:
         """In call order, each (batch, heads, target, source)."""
         return self._weights[path]
+
+    def of(self, part: nn.Module) -> list[Tensor]:
+        """Those of this Attention."""
+        return self._weights[self.names[part]]
 
 
 _watching: ContextVar[tuple[Seen, ...]] = ContextVar("watching", default=())

@@ -7,11 +7,11 @@ gru        R, Z = σ(X Wₓ· + H Wₕ· + b·),  H̃ = tanh(X Wₓₕ + (R ⊙ 
            Hₜ = Z ⊙ Hₜ₋₁ + (1 − Z) ⊙ H̃
 gru-after  the same, with H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ))              as PyTorch's kernel does
 mut1       Z = σ(X Wₓz + b_z),  R = σ(X Wₓr + H Wₕr + b_r)                     Jozefowicz 2015
-           Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + tanh(X Wₓ) + bₕ) + (1 − Z) ⊙ Hₜ₋₁
-mut2       Z = σ(X Wₓz + H Wₕz + b_z),  R = σ(X Wₓ + H Wₕr + b_r)
+           Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + tanh(X) + bₕ) + (1 − Z) ⊙ Hₜ₋₁
+mut2       Z = σ(X Wₓz + H Wₕz + b_z),  R = σ(X + H Wₕr + b_r)
            Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + X Wₓₕ + bₕ) + (1 − Z) ⊙ Hₜ₋₁
 mut3       the same, with Z = σ(X Wₓz + tanh(H) Wₕz + b_z),  R = σ(X Wₓr + H Wₕr + b_r)
-           Where the paper adds X itself, X Wₓ brings it to the width of H.
+           mut1 and mut2 add X itself; only where it is not as wide as H, X Wₓ stands in its place.
 
 What depends on X alone is computed for all time steps at once by `inputs`; `step` does the rest. A cell of
 your own needs those two, and then goes wherever these go; with `gates` it can be looked into as well.
@@ -20,7 +20,7 @@ your own needs those two, and then goes wherever these go; with `gates` it can b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import usercode
-from regard.layers.passes import GatedPass
+from regard.layers.fast.gru import GatedPass
 
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
 State = tuple[Tensor, ...]
@@ -43,11 +43,13 @@ class Cell(nn.Module, ABC):
     """One step, as the paper writes it."""
 
     blocks: tuple[str, ...] = ()  # what each hidden × hidden block of its recurrent weights makes, as they lie
+    place: Tensor  # empty: of the device and dtype that the cell was moved to
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__()
         self.input_dim = input_dim
         self.hidden = hidden
+        self.register_buffer("place", torch.empty(0), persistent=False)
 
     @abstractmethod
     def inputs(self, x: Tensor) -> Tensor:
@@ -62,8 +64,8 @@ class Cell(nn.Module, ABC):
         return {}
 
     def start(self, rows: int) -> State:
-        """The state before anything is read: zeros, where the parameters live."""
-        return (next(self.parameters()).new_zeros(rows, self.hidden),)
+        """The state before anything is read: zeros, where the cell lives."""
+        return (self.place.new_zeros(rows, self.hidden),)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         """All of time by PyTorch's kernel; None where it has none for this cell.
@@ -98,7 +100,9 @@ class Elman(Cell):
         if self.kernel is None:
             return None
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
-        return run_kernel(self.kernel, weights, x, state, mask)
+        # at padding a relu is 0; otherwise its state could grow without bound, and a gradient of 0 times ∞ is NaN
+        shut = (torch.finfo(torch.bfloat16).min,) if self.kernel is torch.rnn_relu else None
+        return run_kernel(self.kernel, weights, x, state, mask, shut)
 
 
 class LSTM(Cell):
@@ -133,17 +137,12 @@ class LSTM(Cell):
         return write.sigmoid(), keep.sigmoid(), candidate.tanh(), show.sigmoid()
 
     def start(self, rows: int) -> State:
-        return self.weight_hh.new_zeros(rows, self.hidden), self.weight_hh.new_zeros(rows, self.hidden)
+        return self.place.new_zeros(rows, self.hidden), self.place.new_zeros(rows, self.hidden)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
-        weight_ih: Tensor = self.weight_ih
-        if mask is not None:
-            # padding becomes one more input, which opens F and shuts I, so the kernel keeps C for ever
-            hold = x.new_tensor([-SHUT, SHUT, 0.0, 0.0]).repeat_interleave(self.hidden)
-            weight_ih = torch.cat((weight_ih, hold[:, None]), dim=-1)  # (4·hidden, input_dim + 1)
-            x = torch.cat((x, ~mask[..., None]), dim=-1)  # (batch, time, input_dim + 1)
-        weights = [weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
-        return run_kernel(torch.lstm, weights, x, state, mask)
+        weights = [self.weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
+        # padding opens F and shuts I, so the kernel keeps C for ever
+        return run_kernel(torch.lstm, weights, x, state, mask, (-SHUT, SHUT, 0.0, 0.0))
 
 
 class GRU(Cell):
@@ -227,25 +226,30 @@ class GRUAfter(Cell):
 
 
 class MUT(Cell):
-    """Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + …) + (1 − Z) ⊙ Hₜ₋₁: the three that a search over cells found.
+    """Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + …) + (1 − Z) ⊙ Hₜ₋₁: the three best of a search over cells.
 
-    The weights' order is R, Z, H̃; the first variant's Z does not hear H.
+    The weights' order is R, Z, H̃, without the one that X itself stands for; the first variant's Z does not hear H.
     """
 
     def __init__(self, *, input_dim: int, hidden: int, variant: Literal[1, 2, 3]) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
         self.variant = variant
         self.blocks = ("heard", "candidate") if variant == 1 else ("heard", "kept", "candidate")
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
+        self.itself = {1: 2, 2: 0}.get(variant) if input_dim == hidden else None  # the place of X among R, Z, H̃
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3 if self.itself is None else 2, hidden, input_dim)
         self.weight_gates = stack_gates(nn.init.orthogonal_, 1 if variant == 1 else 2, hidden, hidden)
         self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
         self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
 
     def inputs(self, x: Tensor) -> Tensor:
-        if self.variant != 1:
+        if self.itself is None and self.variant != 1:
             return functional.linear(x, self.weight_ih, self.bias_ih)
-        gates, candidate = torch.split(functional.linear(x, self.weight_ih), [2 * self.hidden, self.hidden], dim=-1)
-        return torch.cat((gates, candidate.tanh()), dim=-1) + self.bias_ih.to(gates.dtype)
+        parts = list(torch.split(functional.linear(x, self.weight_ih), self.hidden, dim=-1))
+        if self.itself is not None:
+            parts.insert(self.itself, x.to(parts[0].dtype))
+        if self.variant == 1:
+            parts[2] = parts[2].tanh()
+        return torch.cat(parts, dim=-1) + self.bias_ih.to(parts[0].dtype)
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
@@ -276,13 +280,22 @@ def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, colum
 
 
 def run_kernel(
-    kernel: Callable[..., Any], weights: Sequence[Tensor], x: Tensor, state: State, mask: Tensor | None
+    kernel: Callable[..., Any],
+    weights: list[Tensor],
+    x: Tensor,
+    state: State,
+    mask: Tensor | None,
+    at_padding: tuple[float, ...] | None = None,  # added to each gate where there is padding
 ) -> tuple[Tensor, State]:
     """One layer of a PyTorch kernel, forwards in time, with what `Cell.fused` takes and returns.
 
     The kernel runs on over the padding; what it makes of it is dropped. That beats packed sequences, whose
     backward pass on the CPU costs the square of time. A carried c must stand still at padding by itself.
     """
+    if mask is not None and at_padding is not None:  # padding becomes one more input
+        column = x.new_tensor(at_padding).repeat_interleave(state[0].shape[-1])[:, None]  # (gates·hidden, 1)
+        weights = [torch.cat((weights[0], column), dim=-1), *weights[1:]]
+        x = torch.cat((x, ~mask[..., None]), dim=-1)  # (batch, time, input_dim + 1)
     before = [part[None] for part in state]  # (layers, batch, hidden)
     # biases, layers, dropout, room for a backward pass, bidirectional, batch first
     options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)

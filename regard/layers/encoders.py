@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from regard.interface import PAD
+from regard.interface import Padded
 from regard.layers.cells import State as CellState
 from regard.layers.convolution import GatedConvolution, Windows, evenly, with_ends
 from regard.layers.dropout import Dropout
@@ -34,13 +34,18 @@ class Embedding(nn.Module):
 
     def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0, spread: float = 1.0) -> None:
         super().__init__()
+        self.dim = dim
         self.weight = nn.Parameter(torch.randn(vocab, dim) * spread * dim**-0.5)
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        scale = self.weight.shape[-1] ** 0.5
-        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * scale)
+        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * self.dim**0.5)
         return embedded  # (…, dim)
+
+    @torch.no_grad()
+    def put(self, place: int, vector: Tensor) -> None:
+        """Token `place` is read as this vector, (dim,), from now on."""
+        self.weight[place] = vector / self.dim**0.5
 
 
 class RecurrentEncoder(nn.Module):
@@ -62,9 +67,9 @@ class RecurrentEncoder(nn.Module):
         self.reverse = reverse
         self.lexical = lexical
 
-    def forward(self, source: Tensor, *beside: Tensor) -> Encoded:
-        mask = source != PAD  # (batch, source)
-        embedded = self.embed(source, *beside)
+    def forward(self, source: Padded, *beside: Tensor) -> Encoded:
+        mask = source.mask  # (batch, source)
+        embedded = self.embed(source.values, *beside)
         if self.reverse:
             embedded = reverse(embedded, mask)
         states, final = self.recurrent(embedded, mask)
@@ -81,9 +86,7 @@ class TransformerEncoder(nn.Module):
         self,
         *,
         embed: nn.Module,
-        positions: nn.Module,
         stack: Stack,
-        dropout: float = 0.0,
         enter: nn.Linear | None = None,  # from the embedding's width to the stack's, where they differ
         first: nn.Parameter | None = None,
     ) -> None:
@@ -91,20 +94,17 @@ class TransformerEncoder(nn.Module):
         self.embed = embed
         self.enter = enter
         self.first = first
-        self.positions = positions
-        self.dropout = Dropout(dropout)
         self.stack = stack
 
-    def forward(self, source: Tensor, *beside: Tensor) -> Encoded:
-        mask = source != PAD  # (batch, source)
-        x = self.embed(source, *beside)
+    def forward(self, source: Padded, *beside: Tensor) -> Encoded:
+        mask = source.mask  # (batch, source)
+        x = self.embed(source.values, *beside)
         if self.enter is not None:
             x = self.enter(x)
         if self.first is not None:
             x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1)
             mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
-        places = torch.arange(x.shape[1], device=source.device)
-        states, _ = self.stack(self.dropout(self.positions(x, places)), mask=mask[:, None], real=mask)
+        states, _ = self.stack(x, mask=mask[:, None], real=mask)
         return Encoded(states, mask, (), states)
 
 
@@ -117,9 +117,9 @@ class ConvolutionalEncoder(nn.Module):
         self.windows = nn.ModuleList(windows)
         self.dropout = Dropout(dropout)
 
-    def forward(self, source: Tensor, *beside: Tensor) -> Encoded:
-        mask = source != PAD  # (batch, source)
-        x = self.embed(source, *beside)
+    def forward(self, source: Padded, *beside: Tensor) -> Encoded:
+        mask = source.mask  # (batch, source)
+        x = self.embed(source.values, *beside)
         for layer, windows in enumerate(self.windows):
             made = windows(self.dropout(x) if layer else x, mask)
             x = x + made if layer else made
@@ -148,10 +148,10 @@ class GatedEncoder(nn.Module):
         self.leave = leave
         self.dropout = Dropout(dropout)
 
-    def forward(self, source: Tensor) -> Encoded:
-        mask = source != PAD  # (batch, source)
-        places = torch.arange(source.shape[1], device=source.device)
-        embedded = self.dropout(self.positions(self.embed(source), places))  # (batch, source, embedding)
+    def forward(self, source: Padded) -> Encoded:
+        mask = source.mask  # (batch, source)
+        places = torch.arange(mask.shape[1], device=mask.device)
+        embedded = self.dropout(self.positions(self.embed(source.values), places))  # (batch, source, embedding)
         x = self.enter(embedded)
         for convolution in self.convolutions:
             x = x.masked_fill(~mask[..., None], 0.0)

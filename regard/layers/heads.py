@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.interface import PAD, Loss, UserError
+from regard.interface import Loss, Padded, UserError
 
 ROWS_AT_ONCE = 2048  # tokens whose logits are in memory together
 NONE = -1  # in place of a row: no feature; counted from the end, the row after all others
@@ -37,17 +37,19 @@ class Head(Protocol):
 
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor: ...
 
-    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss: ...
+    def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss: ...
 
 
-def log_probs_of(logits: Tensor, answers: Tensor) -> Tensor:
-    """ln p of each answer, 0 at <pad>: (…, vocab), (…) -> (…); at least in float32."""
+def log_probs_of(logits: Tensor, answers: Padded) -> Tensor:
+    """ln p of each answer, 0 at padding: (batch, time, vocab) -> (batch, time); at least in float32."""
     exact = logits if logits.dtype is torch.float64 else logits.float()
-    return exact.log_softmax(-1).gather(-1, answers[..., None])[..., 0] * (answers != PAD)
+    return exact.log_softmax(-1).gather(-1, answers.values[..., None])[..., 0] * answers.mask
 
 
 class Features(nn.Module):
     """Σₖ tableₖ[row of the last k tokens]; a context that reaches before the text's beginning has none."""
+
+    pace = 10.0  # a row is met in few steps: at the others' rate it has not come far from 0 when training ends
 
     def __init__(self, *, vocab: int, reach: int, rows: int) -> None:
         super().__init__()
@@ -62,7 +64,7 @@ class Features(nn.Module):
         for order, token in enumerate(recent.flip(-1).unbind(-1)):
             mixed = (mixed ^ token) * MIX  # wraps around
             mixed = mixed ^ (mixed >> 32 & 0xFFFFFFFF)
-            there = there & (token != PAD)
+            there = there & Padded.of_ids(token).mask
             row = (mixed & 0x7FFFFFFFFFFFFFFF) % self.rows + order * self.rows
             places.append(torch.where(there, row, NONE))
         return torch.stack(places, -1)
@@ -92,8 +94,9 @@ class _SoftmaxLoss(torch.autograd.Function):
         smoothing: float,
         table: Tensor | None,
         places: Tensor | None,
+        wanted: bool,  # whether gradients are: inside a Function PyTorch does not say
     ) -> tuple[Tensor, Tensor]:
-        learning = any(ctx.needs_input_grad)
+        learning = wanted and any(ctx.needs_input_grad)
         exact = torch.promote_types(hidden.dtype, torch.float32)
         matrix = weight.to(hidden.dtype)  # under autocast the hidden states come in bf16
         objective = nll = torch.zeros((), dtype=exact, device=hidden.device)
@@ -136,7 +139,7 @@ class _SoftmaxLoss(torch.autograd.Function):
     def backward(ctx: Any, share: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, table = ctx.saved_tensors
         table = None if table is None else table * share
-        return hidden * share.to(hidden.dtype), weight * share, bias * share, None, None, table, None
+        return hidden * share.to(hidden.dtype), weight * share, bias * share, None, None, table, None, None
 
 
 class SoftmaxHead(nn.Module):
@@ -156,21 +159,22 @@ class SoftmaxHead(nn.Module):
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
         return nn.functional.linear(hidden, self.weight, self.bias)  # (…, dim) -> (…, vocab)
 
-    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss:
+    def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss:
         """hidden (batch, target, dim), targets (batch, target); padding costs neither loss nor time."""
         return _sums(self, hidden, targets)
 
 
 def _sums(
-    head: SoftmaxHead, hidden: Tensor, targets: Tensor, table: Tensor | None = None, places: Tensor | None = None
+    head: SoftmaxHead, hidden: Tensor, targets: Padded, table: Tensor | None = None, places: Tensor | None = None
 ) -> Loss:
     """The loss of a head, with rows of a table beside it if there are any: places (batch, target, orders)."""
-    real = targets != PAD
-    targets = targets[real]
+    real = targets.mask
+    answers = targets.values[real]
     smoothing = head.smoothing if head.training else 0.0
     places = None if places is None else places[real]
-    objective, nll = _SoftmaxLoss.apply(hidden[real], head.weight, head.bias, targets, smoothing, table, places)  # type: ignore[no-untyped-call]
-    return Loss(objective, nll.detach(), targets.numel())
+    given = (hidden[real], head.weight, head.bias, answers, smoothing, table, places, torch.is_grad_enabled())
+    objective, nll = _SoftmaxLoss.apply(*given)  # type: ignore[no-untyped-call]
+    return Loss(objective, nll.detach(), answers.numel())
 
 
 class FeatureHead(nn.Module):
@@ -198,7 +202,7 @@ class FeatureHead(nn.Module):
         logits: Tensor = self.softmax.logits(hidden) + self.features(_given(recent))
         return logits  # (…, dim), (…, reach) -> (…, vocab)
 
-    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss:
+    def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss:
         """hidden (batch, time, dim), targets (batch, time), recent (batch, time, reach)."""
         return _sums(self.softmax, hidden, targets, self.features.table, self.features.places(_given(recent)))
 
@@ -222,9 +226,11 @@ class AdaptiveHead(nn.Module):
     """Full width for frequent words, less for rare ones: cheaper the larger the vocabulary. No label smoothing."""
 
     reach = 0
+    place: Tensor  # empty: of the precision that the clusters are in
 
     def __init__(self, *, dim: int, vocab: int, cutoffs: Sequence[int]) -> None:
         super().__init__()
+        self.register_buffer("place", torch.empty(0), persistent=False)
         if dim < NARROWING ** len(cutoffs):
             raise UserError(
                 f"An adaptive softmax with {len(cutoffs)} clusters narrows {dim} features by {NARROWING} for each, "
@@ -240,16 +246,15 @@ class AdaptiveHead(nn.Module):
             log_probs: Tensor = self.softmax.log_prob(self._exact(hidden).flatten(0, -2))
         return log_probs.view(*hidden.shape[:-1], -1)
 
-    def loss(self, hidden: Tensor, targets: Tensor, recent: Tensor | None = None) -> Loss:
+    def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss:
         """hidden (batch, time, dim), targets (batch, time)."""
-        real = targets != PAD
-        targets = targets[real]
+        answers = targets.values[targets.mask]
         with _without_autocast(hidden.device):
-            objective = -self.softmax(self._exact(hidden[real]), targets).output.sum()
-        return Loss(objective, objective.detach(), targets.numel())
+            objective = -self.softmax(self._exact(hidden[targets.mask]), answers).output.sum()
+        return Loss(objective, objective.detach(), answers.numel())
 
     def _exact(self, hidden: Tensor) -> Tensor:
-        return hidden.to(self.softmax.head.weight.dtype)
+        return hidden.to(self.place.dtype)
 
 
 def _without_autocast(device: torch.device) -> AbstractContextManager[None]:

@@ -1,32 +1,57 @@
-"""Where a token stands: added to what it is, x + P[position], or turned into how it looks and is seen.
+"""Where a token stands: what is added to its vector, how its query and key turn, what each pair of places gets.
 
-    sinusoidal   p(i, 2j) = sin(i / 10000^(2j/d)),  p(i, 2j+1) = cos(i / 10000^(2j/d))    Vaswani 2017, 3.5
-    learned      a table of vectors, as long as the longest text it was made for          Gehring 2017, 3.1
+    sinusoidal   x + p(i),  p(i, 2j) = sin(i / 10000^(2j/d)),  p(i, 2j+1) = cos(i / 10000^(2j/d))    Vaswani 2017, 3.5
+    learned      x + P[i], a table as long as the longest text it was made for                       Gehring 2017, 3.1
+    rotary       queries and keys are turned by their place: (M_i q)ᵀ (M_j k) = qᵀ M_(j−i) k         Su 2021, 3.2
+    alibi        qᵀk − m_h |i − j|,  m_h = 2^(−8h/H) in head h of H                                  Press 2022, 3
+    t5           qᵀk + b_h[bucket(j − i)]: learnt, one bucket for each near distance, then wider     Raffel 2020, 2.1
+                 and wider ones; all layers of a stack share them
 
-Moving by τ turns each (sin, cos) pair by one angle: P(t + τ) = M_τ P(t) for every t.
-
-    rotary       queries and keys are turned by M_i themselves, and nothing is added:     Su 2021, 3.2
-                 (M_i q)ᵀ (M_j k) = qᵀ M_(j−i) k, so a weight depends on the distance alone
+Moving by τ turns each (sin, cos) pair by one angle: p(t + τ) = M_τ p(t) for every t. With the last three a weight
+depends on the distance alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.config import choose
 from regard.interface import UserError
+from regard.layers.attention import Turn
 
-PositionName = Literal["sinusoidal", "learned"]  # those that are added; a Stack turns by rotary ones itself
+AddedName = Literal["sinusoidal", "learned"]  # those that only add, and so need no attention
+PositionName = Literal["sinusoidal", "learned", "rotary", "alibi", "t5"]
+EXACT = 1e-9  # less than any two thresholds differ by
 
 
 class Positions(nn.Module):
-    """Adds to each token where it stands."""
+    """Tells a stack where its tokens stand. This one tells nothing; each kind overrides what it needs.
 
-    longest: int | None = None  # how many positions there are; None: no end of them
+    Places are (time,), or (rows, time) where rows stand at different ones."""
+
+    longest: int | None = None  # how many places there are; None: any number
+
+    def add(self, x: Tensor, places: Tensor) -> Tensor:
+        """x (rows, time, dim) with what is added to it: the same shape."""
+        return x
+
+    def turn(self, x: Tensor, places: Tensor) -> Turn | None:
+        """What turns the queries and keys, (rows, heads, time, head_dim), made of x, (rows, time, dim)."""
+        return None
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """What the score of each pair gets: places (rows, target) or (target,), and (source,)
+        -> (rows or 1, heads, target, source)."""
+        return None
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        return self.add(x, places)
 
 
 class Sinusoidal(Positions):
@@ -36,45 +61,45 @@ class Sinusoidal(Positions):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (rows, time, dim), positions (time,) or (rows, time) -> (rows, time, dim)."""
-        angles = _angles(positions, self.dim, x)  # (…, time, ⌈dim / 2⌉)
+    def add(self, x: Tensor, places: Tensor) -> Tensor:
+        angles = _angles(places, self.dim, x)  # (…, time, ⌈dim / 2⌉)
         table = torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., : self.dim]  # (…, time, dim)
         return x + table.to(x.dtype)
 
 
 class Learned(Positions):
+    longest: int
+
     def __init__(self, *, dim: int, longest: int) -> None:
         super().__init__()
         self.longest = longest
         self.table = nn.Embedding(longest, dim)
         nn.init.normal_(self.table.weight, std=0.02)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (rows, time, dim), positions (time,) or (rows, time) -> (rows, time, dim)."""
-        if positions.numel() and not positions.is_meta and (last := int(positions.max())) >= self.table.num_embeddings:
+    def add(self, x: Tensor, places: Tensor) -> Tensor:
+        if places.numel() and not places.is_meta and (last := int(places.max())) >= self.longest:
             raise UserError(
                 f"A text of {last + 1} tokens is longer than the {self.longest} learned positions: "
                 "shorten it, or train with more positions or with sinusoidal ones."
             )
-        table: Tensor = self.table(positions)  # (…, time, dim)
+        table: Tensor = self.table(places)  # (…, time, dim)
         return x + table
 
 
-class Rotation:
-    """Turns the pair (x₂ⱼ, x₂ⱼ₊₁) of a head's features at position i by i / 10000^(2j/dim)."""
+class Rotary(Positions):
+    """Turns the pair (x₂ⱼ, x₂ⱼ₊₁) of a head's features at place i by i / 10000^(2j/dim)."""
 
     def __init__(self, *, dim: int) -> None:
+        super().__init__()
         if dim % 2:
             raise UserError(
                 f"Rotary positions turn features two by two, and a head of width {dim} leaves one over: "
                 "choose dim and heads such that dim / heads is even."
             )
-        self.dim = dim
+        self.dim = dim  # of a head
 
-    def at(self, positions: Tensor, like: Tensor) -> Callable[[Tensor], Tensor]:
-        """The turn of (rows, heads, time, dim) at positions (time,) or (rows, time), with `like`'s precision."""
-        angles = _angles(positions, self.dim, like).unsqueeze(-3)  # ([rows,] 1, time, dim / 2)
+    def turn(self, x: Tensor, places: Tensor) -> Turn:
+        angles = _angles(places, self.dim, x).unsqueeze(-3)  # ([rows,] 1, time, dim / 2)
         turns = torch.polar(torch.ones_like(angles), angles)  # as complex numbers a turn is one product
 
         def turn(x: Tensor) -> Tensor:
@@ -84,19 +109,74 @@ class Rotation:
         return turn
 
 
-def _angles(positions: Tensor, dim: int, like: Tensor) -> Tensor:
+class ALiBi(Positions):
+    """Attention with linear biases: the farther a key, the less of it is seen, in each head at its own rate."""
+
+    slopes: Tensor
+
+    def __init__(self, *, heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return _distances(queries, keys).abs() * -self.slopes[:, None, None]
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(−8h/H), h = 1 … H, for a power of two; further heads lie between, every second slope of twice as many."""
+    power = 2 ** (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
+    between = [2 ** (-4 * head / power) for head in range(1, 2 * power + 1, 2)]
+    return slopes + between[: heads - power]
+
+
+class T5(Positions):
+    """A bias for each head and bucket of distances; `causal`: all buckets are for what lies before."""
+
+    edges: Tensor  # where a new bucket begins
+
+    def __init__(self, *, heads: int, causal: bool, buckets: int = 32, furthest: int = 128) -> None:
+        super().__init__()
+        self.side = buckets if causal else buckets // 2  # buckets each way
+        self.causal = causal
+        near = self.side // 2  # distances with a bucket of their own; the others grow up to `furthest`
+        growth = (furthest / near) ** (1 / (self.side - near))
+        wide = [math.ceil(near * growth**step - EXACT) for step in range(1, self.side - near)]
+        self.register_buffer("edges", torch.tensor([*range(1, near + 1), *wide]), persistent=False)
+        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+
+    def bucket(self, distances: Tensor) -> Tensor:
+        """Of key minus query."""
+        apart = (-distances).clamp(min=0) if self.causal else distances.abs()
+        near_or_far = torch.bucketize(apart, self.edges, right=True)
+        return near_or_far if self.causal else near_or_far + self.side * (distances > 0)
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        buckets = self.bucket(_distances(queries, keys))[:, 0]  # (rows or 1, target, source)
+        return functional.embedding(buckets, self.table).permute(0, 3, 1, 2)
+
+
+def _distances(queries: Tensor, keys: Tensor) -> Tensor:
+    """Key minus query: (target,) or (rows, target), and (source,) -> (rows or 1, 1, target, source)."""
+    return keys - queries.reshape(-1, 1, queries.shape[-1], 1)
+
+
+def _angles(places: Tensor, dim: int, like: Tensor) -> Tensor:
     """i / 10000^(2j/dim): (…, time) -> (…, time, ⌈dim / 2⌉)."""
     exact = torch.promote_types(like.dtype, torch.float32)  # half precision cannot count beyond 2048
     pairs = torch.arange(0, dim, 2, device=like.device, dtype=exact)
-    return positions.to(exact)[..., None] / 10000 ** (pairs / dim)
+    return places.to(exact)[..., None] / 10000 ** (pairs / dim)
 
 
-POSITIONS: dict[str, Callable[[int, int], Positions]] = {  # of dim, longest
-    "sinusoidal": lambda dim, longest: Sinusoidal(dim=dim),
-    "learned": lambda dim, longest: Learned(dim=dim, longest=longest),
+POSITIONS: dict[str, Callable[[int, int, int, bool], Positions]] = {  # of dim, heads, longest, causal
+    "sinusoidal": lambda dim, heads, longest, causal: Sinusoidal(dim=dim),
+    "learned": lambda dim, heads, longest, causal: Learned(dim=dim, longest=longest),
+    "rotary": lambda dim, heads, longest, causal: Rotary(dim=dim // heads),
+    "alibi": lambda dim, heads, longest, causal: ALiBi(heads=heads),
+    "t5": lambda dim, heads, longest, causal: T5(heads=heads, causal=causal),
 }
 
 
-def position(name: str, *, dim: int, longest: int) -> Positions:
-    """The positions of that name."""
-    return choose(POSITIONS, name, "The kind of positions")(dim, longest)
+def position(name: str, *, dim: int, longest: int, heads: int = 1, causal: bool = False) -> Positions:
+    """The positions of that name, for states of width dim; `longest` limits learned ones alone."""
+    return choose(POSITIONS, name, "The kind of positions")(dim, heads, longest, causal)

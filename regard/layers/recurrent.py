@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from regard.interface import UserError
 from regard.layers.cells import Cell, State
 from regard.layers.dropout import Dropout
-from regard.layers.kernels import kernels_run
-from regard.layers.products import gathered
+from regard.layers.fast.switch import kernels_run
+from regard.layers.fast.weight_gradients import gathered
 
 Skip = Literal["none", "residual", "highway"]
 
@@ -167,9 +167,17 @@ class Trace:
     """What the cells of a model carried, step by step, by the path of the cell; in the order in which it read."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.names = {part: path for path, part in model.named_modules() if isinstance(part, Cell)}
+        self.names: dict[nn.Module, str] = {
+            part: path for path, part in model.named_modules() if isinstance(part, Cell)
+        }
         self.states: dict[str, list[State]] = {path: [] for path in self.names.values()}  # after each step
         self.gates: dict[str, list[dict[str, Tensor]]] = {path: [] for path in self.names.values()}
+
+    def states_of(self, cell: nn.Module) -> list[State]:
+        return self.states[self.names[cell]]
+
+    def gates_of(self, cell: nn.Module) -> list[dict[str, Tensor]]:
+        return self.gates[self.names[cell]]
 
 
 _tracing: ContextVar[tuple[Trace, ...]] = ContextVar("tracing", default=())

@@ -4,8 +4,8 @@
     f      self-attention, cross-attention or FFN;   FFN(x) = relu(x W₁ + b₁) W₂ + b₂
 
 Training reads all positions at once under a causal mask; generating reads one at a time and keeps the keys
-and values of earlier ones in a Cache. The two agree. With rotary positions, self-attention's queries and keys are
-turned by where they stand, and keys are cached turned.
+and values of earlier ones in a Cache. The two agree. Where tokens stand is known to self-attention alone; rotary
+positions turn a key before it is cached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regard.config import choose
 from regard.layers.attention import Memory, MultiHead, Turn
 from regard.layers.dropout import Dropout
-from regard.layers.positions import Rotation
+from regard.layers.positions import Positions
 
 
 def causal(time: int, device: torch.device | str | None = None) -> Tensor:
@@ -225,15 +225,11 @@ class Block(nn.Module):
         x = self.feed_residual.add(x, self.feed_forward(self.feed_residual.read(x, real)), real)
         return x, cache  # (rows, time, dim)
 
-    def cache(self, rows: int) -> Cache:
-        weight, heads = self.self_attention.key.weight, self.self_attention.heads
-        keys = weight.new_zeros(rows, heads, FIRST_CAPACITY, weight.shape[0] // heads)
-        lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
-        return Cache(keys, torch.zeros_like(keys), lengths, 0)
-
 
 class Stack(nn.Module):
-    """Blocks one upon another, and a last norm where they leave their sum unnormalised (pre)."""
+    """Positions, blocks one upon another, and a last norm where these leave their sum unnormalised (pre)."""
+
+    place: Tensor  # empty: of the device and dtype that the stack was moved to
 
     def __init__(
         self,
@@ -247,9 +243,11 @@ class Stack(nn.Module):
         normalisation: str = "layer",
         activation: str = "relu",
         cross: bool,
-        rotary: bool = False,
+        positions: Positions | None = None,  # none: it does not know the order
     ) -> None:
         super().__init__()
+        self.dim, self.heads = dim, heads
+        self.register_buffer("place", torch.empty(0), persistent=False)
         pre = choose({"pre": True, "post": False}, norm, "The place for the norm")
         blocks = nn.ModuleList(
             Block(
@@ -266,7 +264,8 @@ class Stack(nn.Module):
         )
         self.blocks = cast(Sequence[Block], blocks)
         self.norm = choose(NORMS, normalisation, "The normalisation")(dim) if pre else None
-        self.rotation = Rotation(dim=dim // heads) if rotary else None
+        self.positions = Positions() if positions is None else positions
+        self.dropout = Dropout(dropout)
 
     def memories(self, states: Tensor, mask: Tensor | None) -> tuple[Memory, ...]:
         """What each layer's cross-attention sees. states (batch, source, dim), mask (batch, source)"""
@@ -282,15 +281,22 @@ class Stack(nn.Module):
         memories: tuple[Memory, ...] | None = None,
         caches: tuple[Cache, ...] | None = None,
     ) -> tuple[Tensor, tuple[Cache, ...] | None]:
-        """x (rows, time, dim); mask (rows or 1, 1 or time, time) among these positions; real (rows, time).
+        """x (rows, time, dim), before it knows where it stands; mask (rows or 1, 1 or time, time) among these
+        positions; real (rows, time).
 
         With caches, x goes on from what they hold, and no mask means a causal one. Memories have one row per
         example, of which x may hold several hypotheses side by side.
         """
         none = (None,) * len(self.blocks)
-        turn = self._turn(x, caches)
-        if caches is not None:
+        places = keys = torch.arange(x.shape[1], device=x.device)  # (time,)
+        if caches is not None:  # each row goes on from its own length
             mask = over_cache(caches[0], causal(x.shape[1], x.device) if mask is None else mask)
+            places, keys = caches[0].lengths[:, None] + places, torch.arange(mask.shape[-1], device=x.device)
+        x = self.dropout(self.positions.add(x, places))
+        turn, bias = self.positions.turn(x, places), self.positions.bias(places, keys)
+        if bias is not None:  # (rows or 1, heads, time, keys); at least in float32, as the fused kernel wants it
+            bias = bias.to(torch.promote_types(x.dtype, torch.float32))
+            mask = bias if mask is None else torch.where(mask[:, None], bias, -torch.inf)
         kept = []
         for block, memory, cache in zip(self.blocks, memories or none, caches or none, strict=True):
             x, cache = block(x, mask=mask, real=real, memory=memory, cache=cache, turn=turn)
@@ -299,13 +305,8 @@ class Stack(nn.Module):
             x = self.norm(x, real)
         return x, None if caches is None else tuple(kept)  # (rows, time, dim)
 
-    def _turn(self, x: Tensor, caches: tuple[Cache, ...] | None) -> Turn | None:
-        """How these positions turn, the same in every layer; with caches each row counts on from its own length."""
-        if self.rotation is None:
-            return None
-        positions = torch.arange(x.shape[1], device=x.device)  # (time,)
-        return self.rotation.at(positions if caches is None else caches[0].lengths[:, None] + positions, x)
-
     def caches(self, rows: int) -> tuple[Cache, ...]:
         """Empty, one per layer."""
-        return tuple(block.cache(rows) for block in self.blocks)
+        empty = self.place.new_zeros(rows, self.heads, FIRST_CAPACITY, self.dim // self.heads)
+        lengths = torch.zeros(rows, dtype=torch.long, device=empty.device)
+        return tuple(Cache(empty.clone(), empty.clone(), lengths.clone(), 0) for _ in self.blocks)

@@ -6,25 +6,21 @@ Of each layer the gates, between 0 (shut) and 1 (open), and the states h and c, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interface import BOS, SPECIALS, Batch, UserError
-from regard.layers.encoders import RecurrentEncoder
+from regard.interface import BOS, SPECIALS, Batch, Classifies, Scores, UserError
 from regard.layers.recurrent import trace
 from regard.look.attention import read
-from regard.look.gradient_flow import STATES, layer_names
+from regard.look.gradient_flow import STATES, layers_of
 from regard.look.gradients import recurrent
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.predict.search import Decoding
+from regard.predict.decoding import Decoding
+from regard.run import Run
 from regard.show.attention_page import Sentence, View
-
-if TYPE_CHECKING:
-    from regard.run import Run
 
 Floats = NDArray[np.floating]
 UNITS = 64  # of a layer, at most, on a page
@@ -65,32 +61,36 @@ class Carried:
 def carried(run: Run, text: str, target: str | None = None) -> Carried:
     """While a language model reads `text`, or a translator reads it and writes `target`, its own if none is given."""
     model = recurrent(run)
-    if isinstance(model, EncoderDecoder):
-        _, reading = read(run, text, target)
+    output = ""
+    if "source" not in run.fields:
+        if target is not None:
+            raise UserError(f"A target is for translators: {run.model_title} goes on from what it reads.")
+        batch, tokens = _opened(run, text)
+        sides = {"target": tokens}
+    elif isinstance(model, Scores):
+        reading = read(run, text, target)
         batch, output = reading.batch, reading.text
         sides = {
-            "encoder": (*(piece.text for piece in reading.source), "<eos>"),
-            "decoder": ("<bos>", *(piece.text for piece in reading.target)),
+            "source": (*(piece.text for piece in reading.source), "<eos>"),
+            "target": ("<bos>", *(piece.text for piece in reading.target)),
         }
     else:
-        if target is not None:
-            raise UserError(f"--target is for translators: {run.recipe.model_name} goes on from what it reads.")
-        batch, tokens = _opened(run, text)
-        output, sides = "", {"layer": tokens}
+        pieces = run.tokenizer("source").pieces(text)
+        if not pieces:
+            raise UserError("The sentence to look at is empty.")
+        batch, output = run.batch(source=[text], multiple=1), run.predict(text).text
+        sides = {"source": (*(piece.text for piece in pieces), "<eos>")}
     with torch.no_grad(), trace(model) as kept:
-        model.log_probs(batch)
-    names = layer_names(kept.states)
+        use(model, batch)
     layers = []
-    for path, afters in kept.states.items():
-        name = names[path]
-        tokens = sides[name.split()[0]]
-        if _reads_backwards(model, path):
-            tokens = tokens[::-1]
+    for name, seen in layers_of(model).items():
+        afters, gates = kept.states_of(seen.part), kept.gates_of(seen.part)
+        tokens = sides[seen.side][::-1] if seen.backwards else sides[seen.side]
         layers.append(
             Layer(
                 name,
                 tokens,
-                {gate: _over_time([step[gate] for step in kept.gates[path]]) for gate in kept.gates[path][0]},
+                {gate: _over_time([step[gate] for step in gates]) for gate in gates[0]},
                 {
                     state: _over_time([after[place] for after in afters])
                     for place, state in enumerate(STATES[: len(afters[0])])
@@ -98,6 +98,16 @@ def carried(run: Run, text: str, target: str | None = None) -> Carried:
             )
         )
     return Carried(text, output, tuple(layers))
+
+
+def use(model: Any, batch: Batch) -> None:
+    """Run it once, by what it promises."""
+    if isinstance(model, Scores):
+        model.log_probs(batch)
+    elif isinstance(model, Classifies):
+        model.classify(batch)
+    else:
+        model.tag(batch)
 
 
 def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
@@ -132,7 +142,7 @@ def most_varied(states: Floats) -> NDArray[np.integer]:
 
 def _opened(run: Run, text: str) -> tuple[Batch, tuple[str, ...]]:
     """A text after what stands before it, and what each token is called; its last token is read, too."""
-    tokenizer, most = run.tokenizers.target, Decoding().longest_source
+    tokenizer, most = run.tokenizer("target"), Decoding().longest_source
     (ids,) = tokenizer.encode_all([text], continued=run.whole_file)
     if not ids:
         raise UserError("The sentence to look at is empty.")
@@ -142,13 +152,6 @@ def _opened(run: Run, text: str) -> tuple[Batch, tuple[str, ...]]:
     answers = torch.tensor([[*tokens, BOS]], device=run.device)  # the last is asked for, not read
     names = [SPECIALS[BOS]] if run.opening == [BOS] else tokenizer.surface(run.opening)
     return Batch.of_text(answers), (*names, *tokenizer.surface(ids))
-
-
-def _reads_backwards(model: object, path: str) -> bool:
-    if not isinstance(model, EncoderDecoder) or not path.startswith("encoder."):
-        return False
-    assert isinstance(model.encoder, RecurrentEncoder)
-    return model.encoder.reverse != ("backwards" in path.split("."))
 
 
 def _over_time(steps: list[Tensor]) -> Floats:

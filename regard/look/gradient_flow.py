@@ -9,19 +9,18 @@ logarithmic scale (Bengio 1994; Pascanu 2013). Its slope is in ln per step. A ce
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.interface import PAD, Batch, Learns
-from regard.layers.cells import Cell
+from regard.interface import Batch, Learns, SeenRecurrence
 from regard.layers.recurrent import trace
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.language_model import LanguageModel
+from regard.look.weights import inside, scores
 
 STATES = ("h", "c")  # the order in which a cell carries them
 
@@ -84,21 +83,22 @@ def gradient_flow(model: nn.Module, *losses: Losses, length: int | None = None) 
     Every number is a mean over all rows; what is beyond the shortest of them is left out. In c is felt what comes
     through the h that is made of it, too.
     """
+    layers = layers_of(model)
     norms: dict[tuple[str, str], list[Tensor]] = {}  # of a layer's state: (rows, distance) each
     gates: dict[tuple[str, str], list[Tensor]] = {}  # of a layer's gate: (rows, time) each
     for some in losses:
         with torch.enable_grad(), trace(model) as kept:
             total = some().sum()
-            states = [state for afters in kept.states.values() for after in afters for state in after]
+            every = {name: kept.states_of(seen.part) for name, seen in layers.items()}
+            states = [state for afters in every.values() for after in afters for state in after]
             slopes = iter(torch.autograd.grad(total, states, allow_unused=True))
-        names = layer_names(kept.states)
-        for path, afters in kept.states.items():
+        for name, afters in every.items():
             each = [[_norm(next(slopes), state) for state in after] for after in afters]  # (time, states) × (rows,)
             for state, sizes in zip(STATES, zip(*each, strict=True), strict=False):
-                norms.setdefault((names[path], state), []).append(torch.stack(sizes[::-1], 1))
-            for gate in kept.gates[path][0] if afters else ():
-                means = torch.stack([step[gate].mean(-1) for step in kept.gates[path]], 1)
-                gates.setdefault((names[path], gate), []).append(means)
+                norms.setdefault((name, state), []).append(torch.stack(sizes[::-1], 1))
+            steps = kept.gates_of(layers[name].part)
+            for gate in steps[0] if afters else ():
+                gates.setdefault((name, gate), []).append(torch.stack([step[gate].mean(-1) for step in steps], 1))
     far = None if length is None else length + 1
     return Flow(
         tuple(Felt(*key, _over_rows(each, far)) for key, each in norms.items()),
@@ -117,30 +117,16 @@ def _over_rows(parts: list[Tensor], most: int | None = None) -> tuple[float, ...
     return tuple(torch.cat([part[:, :shortest].double() for part in parts]).mean(0)[:most].tolist())
 
 
-def last_loss(model: LanguageModel | EncoderDecoder, batch: Batch) -> Tensor:
+def last_loss(model: nn.Module, batch: Batch) -> Tensor:
     """−ln p of the last token of rows of one length, (rows,)."""
-    assert batch.target is not None
-    read, answers = batch.target[:, :-1], batch.target[:, -1]
-    if isinstance(model, EncoderDecoder):
-        logits = model.decoder.head.logits(model.hidden(batch)[:, -1:])[:, 0]
-    else:
-        logits, _ = model.step(read[:, -1], model.start(Batch.of_text(read)))
-    return nn.functional.cross_entropy(logits, answers, reduction="none")
+    losses: Tensor = -scores(model).log_probs(batch)[0][:, -1]
+    return losses
 
 
-def batch_flow(model: LanguageModel | EncoderDecoder, batch: Batch, *, length: int | None = None) -> Flow:
+def batch_flow(model: nn.Module, batch: Batch, *, length: int | None = None) -> Flow:
     """The flow of each row's last loss. Pairs are read one by one: over padding a state would be held, not made."""
-    rows = pairs_of(batch) if isinstance(model, EncoderDecoder) else [batch]
+    rows = [batch] if batch.source is None else list(batch.rows())
     return gradient_flow(model, *(partial(last_loss, model, row) for row in rows), length=length)
-
-
-def pairs_of(batch: Batch) -> list[Batch]:
-    """Each row alone, without its padding."""
-    assert batch.target is not None
-    return [
-        Batch(source[source != PAD][None], target[target != PAD][None])
-        for source, target in zip(batch.source, batch.target, strict=True)
-    ]
 
 
 def gradient_norm(model: Learns, batch: Batch) -> float:
@@ -154,23 +140,22 @@ def gradient_norm(model: Learns, batch: Batch) -> float:
 
 
 def spectra(model: nn.Module) -> Iterator[Spectrum]:
-    """Of every square block of every cell's recurrent weights."""
-    cells = {path: part for path, part in model.named_modules() if isinstance(part, Cell)}
-    names = layer_names(cells)
-    for path, cell in cells.items():
+    """Of every square block of every recurrent layer's weights."""
+    for name, seen in layers_of(model).items():
+        cell: Any = seen.part
         blocks = recurrent_blocks(cell)
         numbered = tuple(f"block {number}" for number in range(1, len(blocks) + 1))
         named = cell.blocks if len(cell.blocks) == len(blocks) else numbered
-        for block, name in zip(blocks, named, strict=True):
+        for block, called in zip(blocks, named, strict=True):
             values = torch.linalg.svdvals(block.detach().double().cpu())  # the largest first
-            yield Spectrum(names[path], name, float(values[0]), float(values.median()), float(values[-1]))
+            yield Spectrum(name, called, float(values[0]), float(values.median()), float(values[-1]))
 
 
-def recurrent_blocks(cell: Cell) -> list[Tensor]:
+def recurrent_blocks(cell: Any) -> list[Tensor]:
     """hidden × hidden each: the matrices of a cell that its inputs do not pass through."""
     matrices = [parameter for parameter in cell.parameters() if parameter.dim() == 2]
     with torch.enable_grad():
-        made = cell.inputs(next(cell.parameters()).new_zeros(1, cell.input_dim)).sum()
+        made = cell.inputs(cell.place.new_zeros(1, cell.input_dim)).sum()
         reads = bool(matrices) and made.requires_grad
         used = torch.autograd.grad(made, matrices, allow_unused=True) if reads else [None] * len(matrices)
     return [
@@ -181,23 +166,15 @@ def recurrent_blocks(cell: Cell) -> list[Tensor]:
     ]
 
 
-def layer_names(paths: Iterable[str]) -> dict[str, str]:
-    """The cells of each side and direction, numbered from 1 in the order in which they stand: "encoder 1 ←"."""
-    paths = list(paths)
-    two_ways = {_side(path) for path in paths if _backwards(path)}
-    counts: dict[tuple[str, bool], int] = {}
-    names = {}
-    for path in paths:
-        side, back = _side(path), _backwards(path)
-        counts[side, back] = counts.get((side, back), 0) + 1
-        arrow = "" if side not in two_ways else " ←" if back else " →"
-        names[path] = f"{side or 'layer'} {counts[side, back]}{arrow}"
-    return names
-
-
-def _side(path: str) -> str:
-    return next((side for side in ("encoder", "decoder") if path.startswith(f"{side}.")), "")
-
-
-def _backwards(path: str) -> bool:
-    return "backwards" in path.split(".")
+def layers_of(model: object) -> dict[str, SeenRecurrence]:
+    """The recurrent layers of a model by name, numbered from 1 on each side and in each direction: "encoder 1 ←"."""
+    shown = inside(model)
+    reads = any(seen.side == "source" for seen in shown.recurrences) or any(
+        seen.keys == "source" for seen in shown.attentions
+    )
+    sides = {"source": "encoder", "target": "decoder" if reads else "layer"}
+    arrows = {True: " ←", False: " →"}
+    return {
+        f"{sides[seen.side]} {seen.layer}{arrows[seen.backwards] if seen.two_ways else ''}": seen
+        for seen in shown.recurrences
+    }

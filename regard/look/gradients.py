@@ -10,23 +10,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
+from torch import nn
 
-from regard.checkpoint import read_tensors
-from regard.data.batches import pad
-from regard.data.sources import pairs
-from regard.interface import Batch, Classifies, Tags, UserError
-from regard.layers.cells import Cell
-from regard.look.gradient_flow import Felt, Flow, batch_flow, gradient_norm
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.language_model import LanguageModel
-from regard.score.likelihood import encoded
-
-if TYPE_CHECKING:
-    from regard.run import Run
+from regard.data.sources import examples
+from regard.interface import Batch, Learns, Scores, UserError
+from regard.look.gradient_flow import Felt, Flow, batch_flow, gradient_norm, layers_of
+from regard.run import Run, build_model
+from regard.score.likelihood import encoded, valid_texts
+from regard.train.transfer import find_run, load_fitting
 
 T = TypeVar("T")
 ROWS = 32  # at most
@@ -79,43 +74,36 @@ class Line(NamedTuple):
 def reach(run: Run, *, length: int = LENGTH) -> Reach:
     """Over at most so many tokens; over fewer where the text has not as many."""
     if length < 1:
-        raise UserError(f"--length {length} is not possible: it must be 1 or more.")
+        raise UserError(f"A length of {length} is not possible: it must be 1 or more.")
     model = recurrent(run)
-    batch = text_windows(run, length) if isinstance(model, LanguageModel) else longest_pairs(run, length)
+    if not (isinstance(model, Scores) and isinstance(model, Learns)):
+        raise UserError(f"Gradients are looked at in models that learn and score targets: {run.model_title} does not.")
+    batch = longest_pairs(run, length) if "source" in run.fields else text_windows(run, length)
     clip = run.recipe.train.clip
     stages = [stage(of, batch, clip, length) for of in (untrained(run), model)]
     far = max(len(felt.norms) for felt in stages[1].flow.felt) - 1
-    return Reach(run.recipe.model_title, batch.size, far, clip, *stages)
+    return Reach(run.model_title, batch.size, far, clip, *stages)
 
 
-def recurrent(run: Run) -> LanguageModel | EncoderDecoder:
+def recurrent(run: Run) -> nn.Module:
     """The run's model, if something in it recurs."""
-    model = run.model
-    if isinstance(model, Classifies | Tags):
-        raise UserError("--gates and --gradients look into language models and translators, not yet into what names.")
-    if isinstance(model, LanguageModel | EncoderDecoder) and any(isinstance(part, Cell) for part in model.modules()):
-        return model
-    raise UserError(f"{run.recipe.model_name} does not recur: it carries no state that could be looked into.")
+    if layers_of(run.model):
+        return run.model
+    raise UserError(f"{run.model_title} does not recur: it carries no state that could be looked into.")
 
 
-def untrained(run: Run) -> LanguageModel | EncoderDecoder:
+def untrained(run: Run) -> nn.Module:
     """The same model as its first step found it."""
-    from regard.run import build_model
-    from regard.train.session import find_run
-    from regard.train.weights import load_weights
-
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(run.recipe, run.tokenizers)
-    assert isinstance(model, LanguageModel | EncoderDecoder)
-    if teacher := run.recipe.train.from_:
-        best = find_run(teacher, run.recipe.folder).best
-        load_weights(model, read_tensors(best)[0], origin=best)
+    recipe, model = run.recipe, build_model(run.recipe, run.fields)
+    if recipe.train.from_:
+        teacher = find_run(recipe.train.from_, recipe.folder)
+        load_fitting(model, recipe, run.fields, teacher, recipe.train.parts)
     return model.eval()
 
 
-def stage(model: LanguageModel | EncoderDecoder, batch: Batch, clip: float, length: int) -> Stage:
+def stage(model: nn.Module, batch: Batch, clip: float, length: int) -> Stage:
     model = copy.deepcopy(model).cpu()
-    norm = gradient_norm(model, batch)
+    norm = gradient_norm(cast(Learns, model), batch)
     return Stage(
         batch_flow(model.double(), batch, length=length), norm, min(1.0, clip / norm) if clip and norm else 1.0
     )
@@ -124,7 +112,7 @@ def stage(model: LanguageModel | EncoderDecoder, batch: Batch, clip: float, leng
 def text_windows(run: Run, length: int) -> Batch:
     """Rows of one length: length + 1 tokens are read, and one more is predicted."""
     width = length + 2
-    texts = encoded(run, list(run.valid_texts()))
+    texts = encoded(run, valid_texts(run))
     if run.whole_file:
         (text,) = texts
         rows = max(1, min(ROWS, len(text) // width))
@@ -138,20 +126,20 @@ def text_windows(run: Run, length: int) -> Batch:
 
 def longest_pairs(run: Run, length: int) -> Batch:
     """By their shorter side, among those that training would not leave out as too long."""
-    recipe, (read, written) = run.recipe, run.tokenizers
-    sources, targets = zip(*pairs(recipe.data, "valid", recipe.folder), strict=True)
+    recipe = run.recipe
+    sources, targets = zip(*examples(recipe.data, "valid", recipe.folder), strict=True)
+    encoded_sides = run.fields.encode({"source": sources, "target": targets})
     most = recipe.tokens.longest
     both = [
         (source, target)
-        for source, target in zip(read.encode_all(sources), written.encode_all(targets), strict=True)
+        for source, target in zip(encoded_sides["source"], encoded_sides["target"], strict=True)
         if 0 < len(source) <= most and 0 < len(target) <= most
     ]
     if not both:
         raise UserError("The validation pairs are all empty or too long: there is nothing to look back over.")
     both = longest(both, [min(map(len, pair)) for pair in both], length)
-    return Batch(
-        pad([source for source, _ in both], multiple=1), pad([target for _, target in both], multiple=1, begin=True)
-    )
+    sides = {side: [pair[place] for pair in both] for place, side in enumerate(("source", "target"))}
+    return run.fields.batch(sides, multiple=1)
 
 
 def longest(texts: Sequence[T], lengths: Sequence[int], wanted: int) -> list[T]:

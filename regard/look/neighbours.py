@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.data.tokens import OFFSET, BytePairs, Tokenizer
-from regard.exchange.word_vectors import embedding_of
+from regard.data.tokens import BytePairs, Tokenizer
 from regard.interface import UNK, UserError
-
-if TYPE_CHECKING:
-    from regard.run import Run
+from regard.look.weights import inside
+from regard.run import Run
 
 COUNT = 10
 INSIDE = "…"  # before a piece that goes on within a word
@@ -38,11 +36,11 @@ class Neighbours:
 def neighbours(run: Run, word: str, *, count: int = COUNT) -> Neighbours:
     """Of a token of the source side, where there are two."""
     if count < 1:
-        raise UserError(f"--count {count} is not possible: it must be 1 or more.")
-    table, tokenizer = embedding(run).detach().double().cpu(), run.tokenizers.source
+        raise UserError(f"A count of {count} is not possible: it must be 1 or more.")
+    table, tokenizer = embedding(run).detach().double().cpu(), run.tokenizer()
     own = token_of(tokenizer, word)
-    near = nearest(table[OFFSET:], own - OFFSET, count)
-    names = shown(tokenizer, [own, *(OFFSET + place for place, _ in near)])
+    near = nearest(table[tokenizer.offset :], own - tokenizer.offset, count)
+    names = shown(tokenizer, [own, *(tokenizer.offset + place for place, _ in near)])
     return Neighbours(names[0], tuple(Neighbour(n, cosine) for n, (_, cosine) in zip(names[1:], near, strict=True)))
 
 
@@ -56,10 +54,11 @@ def nearest(table: Tensor, own: int, count: int) -> list[tuple[int, float]]:
 
 def embedding(run: Run) -> Tensor:
     """(vocab, dim): of what is read."""
-    embed = embedding_of(run.model)
-    if embed is None:
-        raise UserError(f"{run.recipe.model_name} has no vectors of words: it has no neighbours to show.")
-    return embed.weight
+    vectors: Any = inside(run.model).vectors
+    if vectors is None:
+        raise UserError(f"{run.model_title} has no vectors of words: it has no neighbours to show.")
+    table: Tensor = vectors.weight
+    return table
 
 
 def token_of(tokenizer: Tokenizer, word: str) -> int:
@@ -67,7 +66,7 @@ def token_of(tokenizer: Tokenizer, word: str) -> int:
     for ids in (tokenizer.encode(word), tokenizer.encode_all([word], continued=True)[0]):
         if len(ids) == 1 and ids[0] != UNK:
             return ids[0]
-    known = tokenizer.surface(range(OFFSET, tokenizer.size))
+    known = tokenizer.surface(range(tokenizer.offset, tokenizer.size))
     close = difflib.get_close_matches(word, dict.fromkeys(known), n=5, cutoff=0.5)
     nearest = f"the nearest spellings are {', '.join(close)}." if close else "nothing in it is spelt like that."
     raise UserError(f"{word!r} is not one token of the vocabulary ({tokenizer.kind}): {nearest}")
@@ -78,5 +77,5 @@ def shown(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
     names = tokenizer.surface(tokens)
     if not isinstance(tokenizer.scheme, BytePairs):
         return names
-    pieces = [tokenizer.scheme.bytes[token - OFFSET] for token in tokens]
+    pieces = [tokenizer.scheme.bytes[token - tokenizer.offset] for token in tokens]
     return [n if piece[:1].isspace() else INSIDE + n for n, piece in zip(names, pieces, strict=True)]

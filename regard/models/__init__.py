@@ -1,12 +1,30 @@
 """One file per paper. `MODELS` lists them; the shells they fill are `encoder_decoder` and its siblings."""
 
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from regard.config import is_place
-from regard.interface import Classifies, Fits, Generates, Learns, Scores
-from regard.layers.pooling import Attentive
+from regard.interface import (
+    Classifies,
+    Fits,
+    Generates,
+    Ids,
+    Inspects,
+    Label,
+    Learns,
+    Picture,
+    Scores,
+    Shape,
+    Shapes,
+    TagIds,
+    Tags,
+    UserError,
+)
 from regard.models import (
     attentive_birnn,
     birnn,
@@ -21,9 +39,7 @@ from regard.models import (
     seq2seq,
     transformer,
 )
-from regard.models.design import Design, Vocabulary
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoder_head import Classifier
+from regard.models.design import Design
 from regard.models.user_model import own_design
 
 MODELS: dict[str, Design] = {
@@ -50,17 +66,30 @@ def design_of(name: str) -> Design:
     return own_design(Path(name)) if is_place(name) else MODELS[name]
 
 
+def models_for(task: str) -> list[str]:
+    """The names of those that a task has."""
+    return [name for name, design in MODELS.items() if task in design.tasks]
+
+
 def abilities(design: Design) -> list[str]:
-    """What a model can do, read off its promises."""
-    with torch.device("meta"):
-        model = design.build(design.config(), Vocabulary(11, 13))
+    """What a model can do, read off the promises of what it builds: for a text, for a label, for tags."""
+    built: list[nn.Module] = []
+    sources: tuple[Shape, ...] = (Ids(11), Picture(16, 16, 1))
+    targets: tuple[Shape, ...] = (Ids(13), Label(5), TagIds(5))
+    for source, target in product(sources, targets):
+        with torch.device("meta"), suppress(UserError):  # a model refuses sides that are not its own
+            built.append(design.build(design.config(), Shapes(source, target)))
+    inside = [model.inspect() for model in built if isinstance(model, Inspects)]
+
+    def promised(promise: Any) -> bool:
+        return any(isinstance(model, promise) for model in built)
+
     can = {
-        "train": isinstance(model, Learns | Fits),
-        "generate": isinstance(model, Generates),
-        "score": isinstance(model, Scores),
-        "attend": (isinstance(model, EncoderDecoder) and bool(model.decoder.looks_back()))
-        or (isinstance(model, Classifier) and isinstance(model.head.pool, Attentive)),
-        "classify": "classification" in design.tasks and isinstance(model, Classifies),
-        "tag": "tagging" in design.tasks,
+        "train": promised(Learns | Fits),
+        "generate": promised(Generates),
+        "score": promised(Scores),
+        "attend": any(each.of_kind("cross") or each.of_kind("pooling") for each in inside),
+        "classify": promised(Classifies),
+        "tag": promised(Tags),
     }
     return [ability for ability, holds in can.items() if holds]

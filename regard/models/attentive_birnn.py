@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.interface import Label, Shapes
 from regard.layers.attention import ScoreName
-from regard.layers.cells import CellName, cell_named
+from regard.layers.cells import CellName
 from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import Attentive
-from regard.layers.recurrent import Recurrent, Skip
-from regard.models.design import Design, Vocabulary
-from regard.models.encoder_head import Classifier, Tagger, headed, reader
+from regard.layers.recurrent import Skip
+from regard.models.design import Design, size_of
+from regard.models.encoder_head import ClassHead, Classifier, reader
+from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
@@ -34,24 +36,16 @@ class Config:
         keep_within(self, SHARE, "word_dropout", "dropout")
 
 
-def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
-    read = reader(vocabulary, dim=config.embedding, dropout=config.dropout, word_dropout=config.word_dropout)
-    recurrent = Recurrent(
-        cell=cell_named(config.cell),
-        input_dim=config.embedding,
-        hidden=config.hidden,
-        layers=config.layers,
-        bidirectional=True,
-        dropout=config.dropout,
-        skip=config.skip,
-    )
-    return headed(
-        RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout),
-        vocabulary,
+def build(config: Config, shapes: Shapes) -> Classifier:
+    read = reader(shapes, dim=config.embedding, dropout=config.dropout, word_dropout=config.word_dropout)
+    recurrent = recurrent_of(config, config.embedding, bidirectional=True)
+    head = ClassHead(
+        pool=Attentive(dim=recurrent.output_dim, name=config.score),
         dim=recurrent.output_dim,
-        pool=lambda dim: Attentive(dim=dim, name=config.score),
+        labels=size_of(shapes.target, Label),
         dropout=config.dropout,
     )
+    return Classifier(RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout), head)
 
 
 DESIGN = Design(

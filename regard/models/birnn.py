@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
-from regard.layers.cells import CellName, cell_named
+from regard.interface import Shapes
+from regard.layers.cells import CellName
 from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import POOLS
-from regard.layers.recurrent import Recurrent, Skip
-from regard.models.design import Design, Vocabulary
+from regard.layers.recurrent import Skip
+from regard.models.design import Design
 from regard.models.encoder_head import Classifier, Tagger, headed, reader
+from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
@@ -40,30 +42,23 @@ class Config:
         keep_within(self, SHARE, "word_dropout", "dropout")
 
 
-def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
     read = reader(
-        vocabulary,
+        shapes,
         dim=config.embedding,
         letters=config.letters,
         dropout=config.dropout,
         word_dropout=config.word_dropout,
     )
-    recurrent = Recurrent(
-        cell=cell_named(config.cell),
-        input_dim=read.output_dim,
-        hidden=config.hidden,
-        layers=config.layers,
-        bidirectional=config.bidirectional,
-        dropout=config.dropout,
-        skip=config.skip,
-    )
+    recurrent = recurrent_of(config, read.output_dim, bidirectional=config.bidirectional)
     return headed(
         RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout),
-        vocabulary,
+        shapes,
         dim=recurrent.output_dim,
         pool=POOLS[config.pool],
         chain=config.head == "crf",
         dropout=config.dropout,
+        beside=read.beside,
     )
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.interface import Shapes
 from regard.layers.convolution import Windows
 from regard.layers.encoders import ConvolutionalEncoder
 from regard.layers.pooling import POOLS
-from regard.models.design import Design, Vocabulary
+from regard.models.design import Design
 from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
@@ -37,9 +38,9 @@ class Config:
             raise ValueError(f"widths = {self.widths} must be one or more, each from 1 to 100.")
 
 
-def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
     read = reader(
-        vocabulary,
+        shapes,
         dim=config.embedding,
         letters=config.letters,
         dropout=config.dropout,
@@ -50,11 +51,12 @@ def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
     windows = [Windows(input_dim=width, filters=config.filters, widths=config.widths) for width in widths]
     return headed(
         ConvolutionalEncoder(embed=read, windows=windows, dropout=config.dropout),
-        vocabulary,
+        shapes,
         dim=wide,
         pool=POOLS[config.pool],
         chain=config.head == "crf",
         dropout=config.dropout,
+        beside=read.beside,
     )
 
 

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention, Memory, Scaled
 from regard.layers.convolution import GatedConvolution, evenly, steady
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, GatedEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.positions import PositionName, Positions, position
-from regard.models.design import Design, Vocabulary
+from regard.layers.positions import AddedName, Positions, position
+from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
 
 
@@ -35,7 +36,7 @@ class Config:
     hidden: int = 256  # width of every convolution's output
     layers: int = 6  # encoder layers, and as many decoder layers
     width: int = 3  # tokens in a window
-    positions: PositionName = "learned"  # how a token knows where it stands
+    positions: AddedName = "learned"  # how a token knows where it stands
     longest: int = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
     dropout: float = 0.1  # on embeddings, on what each convolution reads and before the output
@@ -64,9 +65,8 @@ class Layer(nn.Module):
         self.attention = Attention(score=Scaled())
         self.told = steady(embedding, hidden)
 
-    def start(self, rows: int) -> Tensor:
-        weight = self.convolution.kernel.weight
-        return weight.new_zeros(rows, self.convolution.width - 1, self.convolution.dim)
+    def start(self, states: Tensor) -> Tensor:
+        return states.new_zeros(len(states), self.convolution.width - 1, self.convolution.dim)
 
     def forward(self, x: Tensor, own: Tensor, memory: Memory, before: Tensor) -> tuple[Tensor, Tensor]:
         """x (rows, time, hidden), own (rows, time, embedding) -> (rows, time, hidden), the last of what was read.
@@ -106,12 +106,11 @@ class ConvolutionalDecoder(nn.Module):
 
     def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
         """All layers look at one memory."""
-        rows = encoded.mask.shape[0]
         length = encoded.mask.sum(1).to(encoded.values.dtype)
         values = encoded.values * length.sqrt()[:, None, None]
         memory = self.layers[0].attention.memory(encoded.states, values, encoded.mask)
-        places = torch.zeros(rows, dtype=torch.long, device=encoded.mask.device)
-        return memory, Carry(tuple(layer.start(rows) for layer in self.layers), places)
+        places = torch.zeros_like(length, dtype=torch.long)
+        return memory, Carry(tuple(layer.start(encoded.states) for layer in self.layers), places)
 
     def read(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
         """(rows, time) -> (rows, time, embedding): whole targets, or the next token of each."""
@@ -124,15 +123,15 @@ class ConvolutionalDecoder(nn.Module):
             after.append(last)
         return self.dropout(self.leave(x)), Carry(tuple(after), carry.places + time)
 
-    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
-        return self.read(tokens, *self.start(encoded))[0]
+    def forward(self, target: Padded, encoded: Encoded) -> Tensor:
+        return self.read(target.values, *self.start(encoded))[0]
 
     def step(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
         states, carry = self.read(tokens[:, None], memory, carry)
         return states[:, 0], carry
 
 
-def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     def embedding(vocab: int) -> Embedding:
         return Embedding(vocab=vocab, dim=config.embedding)
 
@@ -145,8 +144,8 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
     def leave() -> nn.Linear:
         return steady(config.hidden, config.embedding)
 
-    target = embedding(vocabulary.target)
-    source = target if config.tie and vocabulary.joint else embedding(vocabulary.source)
+    target = embedding(size_of(shapes.target))
+    source = target if config.tie and shapes.joint else embedding(size_of(shapes.source))
     places = positions()
     encoder = GatedEncoder(
         embed=source,
@@ -175,7 +174,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
         leave=leave(),
         head=SoftmaxHead(
             dim=config.embedding,
-            vocab=vocabulary.target,
+            vocab=size_of(shapes.target),
             tied=target.weight if config.tie else None,
             smoothing=config.label_smoothing,
         ),

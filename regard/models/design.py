@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
-
-class Vocabulary(NamedTuple):
-    """Sizes of the two vocabularies; joint when they are one and the same."""
-
-    source: int
-    target: int
-    joint: bool = False
-    per_word: bool = False  # a target for each token of the source, not a text of its own
+from regard.interface import Ids, Label, Shape, Shapes, TagIds, UserError
 
 
 @dataclass(frozen=True)
@@ -25,7 +18,14 @@ class Design:
     year: int
     tasks: tuple[str, ...]
     config: type[Any]  # a frozen dataclass whose defaults are the model's preset
-    build: Callable[[Any, Vocabulary], nn.Module]
+    build: Callable[[Any, Shapes], nn.Module]  # of the settings and what the sides are made of
     sizes: tuple[Any, ...] = ()  # settings for little, medium, much and very much text, where `regard new` chooses
     presets: Mapping[str, Any] = field(default_factory=dict)  # further named settings
     path: str = ""  # steps that a signal takes between two words n apart (Vaswani 2017, table 1)
+
+
+def size_of(shape: Shape | None, kind: type[Ids | Label | TagIds] = Ids) -> int:
+    """How many different ids, labels or tags there are, of a side that must be of this kind."""
+    if not isinstance(shape, kind):
+        raise UserError(f"This model is built for {kind.__name__} and got {shape}: choose another model or task.")
+    return shape.size

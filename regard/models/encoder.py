@@ -11,13 +11,14 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, between, keep_within
+from regard.interface import Label, Shapes
 from regard.layers.encoders import TransformerEncoder
 from regard.layers.pooling import POOLS
-from regard.layers.positions import position
-from regard.layers.transformer import Stack
-from regard.models.design import Design, Vocabulary
+from regard.layers.positions import PositionName
+from regard.models.design import Design
 from regard.models.encoder_head import Classifier, Tagger, headed, reader
+from regard.models.parts import check_heads, stack_of
 
 
 @dataclass(frozen=True)
@@ -27,49 +28,42 @@ class Config:
     feed_forward: int = 256  # width inside the feed-forward layers
     layers: int = 2  # blocks
     norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # how a token knows where it stands
+    positions: PositionName = "sinusoidal"  # how a token knows where it stands
     longest: int = 512  # tokens there are learned positions for
     pool: Literal["first", "mean", "max"] = "first"  # of labels: a token before the sentence, or all of its states
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
     letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
     word_dropout: float = 0.0  # share of the words that are hidden in training
-    dropout: float = 0.2  # on embeddings, on what each part adds and before the output
+    dropout: float = 0.2  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
 
     def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "dim", "heads", "feed_forward", "longest")
+        keep_within(self, WIDTH, "dim", "heads", "feed_forward")
+        keep_within(self, between(3, 1_000_000), "longest")  # the class token, a token and its <eos>
         keep_within(self, DEPTH, "layers")
         keep_within(self, NOT_NEGATIVE, "letters")
         keep_within(self, SHARE, "word_dropout", "dropout")
-        if self.dim % self.heads:
-            raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
+        check_heads(self)
 
 
-def build(config: Config, vocabulary: Vocabulary) -> Classifier | Tagger:
-    read = reader(vocabulary, dim=config.dim, letters=config.letters, word_dropout=config.word_dropout)
-    stack = Stack(
-        dim=config.dim,
-        heads=config.heads,
-        hidden=config.feed_forward,
-        layers=config.layers,
-        dropout=config.dropout,
-        norm=config.norm,
-        cross=False,
-    )
+def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+    read = reader(shapes, dim=config.dim, letters=config.letters, word_dropout=config.word_dropout)
+    stack = stack_of(config, longest=config.longest)
+    before = config.pool == "first" and isinstance(shapes.target, Label)
     encoder = TransformerEncoder(
         embed=read,
         enter=nn.Linear(read.output_dim, config.dim) if read.output_dim != config.dim else None,
-        first=nn.Parameter(torch.randn(config.dim)) if config.pool == "first" and not vocabulary.per_word else None,
-        positions=position(config.positions, dim=config.dim, longest=config.longest),
+        first=nn.Parameter(torch.randn(config.dim)) if before else None,
         stack=stack,
-        dropout=config.dropout,
     )
     return headed(
         encoder,
-        vocabulary,
+        shapes,
         dim=config.dim,
         pool=POOLS[config.pool],
         chain=config.head == "crf",
         dropout=config.dropout,
+        beside=read.beside,
+        longest=None if stack.positions.longest is None else stack.positions.longest - before,
     )
 
 

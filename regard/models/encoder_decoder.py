@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
-from regard.interface import Batch, Loss, State, Tree
-from regard.layers.attention import Attention, watch
+from regard.interface import Batch, Inside, Loss, Padded, State, Tree
+from regard.layers.attention import Attention
 from regard.layers.encoders import Encoded
 from regard.layers.heads import Head, log_probs_of
+from regard.layers.inside import attentions_in, read_with, recurrences_in, seen
 
 
 class Decoder(Protocol):
@@ -22,7 +22,7 @@ class Decoder(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def __call__(self, tokens: Tensor, encoded: Encoded) -> Tensor: ...  # (batch, target) -> (batch, target, dim)
+    def __call__(self, target: Padded, encoded: Encoded) -> Tensor: ...  # -> (batch, target, dim)
 
     def looks_back(
         self,
@@ -43,15 +43,7 @@ class EncoderDecoder(nn.Module):
     def hidden(self, batch: Batch) -> Tensor:
         """The decoder's states while it reads the reference."""
         assert batch.target is not None
-        return self.decoder(batch.target[:, :-1], self.encoder(batch.source))  # (batch, target - 1, dim)
-
-    def attention(self, batch: Batch) -> Tensor:
-        """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
-        with torch.no_grad(), watch(self) as seen:
-            self.hidden(batch)
-        paths = [seen.names[attention] for attention in self.decoder.looks_back()]
-        # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
-        return torch.stack([torch.cat(seen[path], 2) for path in paths], 1)
+        return self.decoder(batch.target.before(), self.encoder(batch.source))  # (batch, target - 1, dim)
 
     def logits(self, batch: Batch) -> Tensor:
         return self.decoder.head.logits(self.hidden(batch))  # (batch, target - 1, vocab)
@@ -59,11 +51,11 @@ class EncoderDecoder(nn.Module):
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
         """A pair is read whole: there is no state to go on from."""
         assert batch.target is not None
-        return log_probs_of(self.logits(batch), batch.target[:, 1:]), None  # (batch, target - 1)
+        return log_probs_of(self.logits(batch), batch.target.after()), None  # (batch, target - 1)
 
     def loss(self, batch: Batch) -> Loss:
         assert batch.target is not None
-        return self.decoder.head.loss(self.hidden(batch), batch.target[:, 1:])
+        return self.decoder.head.loss(self.hidden(batch), batch.target.after())
 
     def start(self, batch: Batch) -> State:
         memory, carry = self.decoder.start(self.encoder(batch.source))
@@ -72,3 +64,17 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, carry = self.decoder.step(tokens, state.memory, state.carry)
         return self.decoder.head.logits(hidden), State(state.memory, carry, state.width)
+
+    def inspect(self) -> Inside:
+        encoder, decoder = self.get_submodule("encoder"), self.get_submodule("decoder")
+        across = self.decoder.looks_back()
+        within = [part for part in attentions_in(decoder) if part not in across]
+        return Inside(
+            attentions=(
+                *seen(across, "cross", "target", "source"),
+                *seen(within, "self", "target", "target"),
+                *seen(attentions_in(encoder), "self", "source", "source"),
+            ),
+            recurrences=(*recurrences_in(encoder, "source"), *recurrences_in(decoder, "target")),
+            **read_with(encoder),
+        )

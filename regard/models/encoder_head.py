@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import PAD, SPECIALS, UNK, Batch, Loss
-from regard.layers.chain import Chain
+from regard.interface import Batch, Inside, Label, Loss, Padded, Shapes, TagIds
+from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
-from regard.layers.encoders import Embedding, Encoded
-from regard.layers.reading import Reader, Spelling
-from regard.models.design import Vocabulary
+from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
+from regard.layers.inside import attentions_in, read_with, recurrences_in, seen
+from regard.layers.spelling import Spelling, WordReader
+from regard.models.design import size_of
 
 SPREAD = 0.3  # of words' first vectors: what a rare word says is to be learnt, not drawn by lot
-LABELS = len(SPECIALS)  # labels' numbers begin after the special tokens'
 
 
 def _exact(scores: Tensor) -> Tensor:
@@ -37,20 +37,22 @@ class ClassHead(nn.Module):
         self.pool = pool
         self.dropout = Dropout(dropout)
         self.linear = nn.Linear(dim, labels)
-        self.register_buffer("weights", torch.ones(labels))  # of the labels' losses
+        # of the labels' losses; not saved, since they follow from the training data
+        self.register_buffer("weights", torch.ones(labels), persistent=False)
 
     def weigh(self, counts: NDArray[Any]) -> None:
         """All labels together weigh as they did, and each as much as another."""
-        there = torch.from_numpy(counts).to(self.weights).clamp(min=1)
+        there = torch.ones_like(self.weights)
+        there[: len(counts)] = torch.from_numpy(counts).to(self.weights).clamp(min=1)
         self.weights.copy_(there.sum() / (len(there) * there))
 
     def logits(self, encoded: Encoded) -> Tensor:
         logits: Tensor = self.linear(self.dropout(self.pool(encoded)))
         return _exact(logits)  # (batch, labels)
 
-    def loss(self, encoded: Encoded, batch: Batch) -> Loss:
-        assert batch.target is not None
-        labels, logits = batch.target[:, 0] - LABELS, self.logits(encoded)
+    def loss(self, encoded: Encoded, targets: Padded) -> Loss:
+        """targets (batch, 1)."""
+        labels, logits = targets.values[:, 0], self.logits(encoded)
         nll = nn.functional.cross_entropy(logits, labels, reduction="sum")
         objective = nn.functional.cross_entropy(logits, labels, weight=self.weights, reduction="sum")
         return Loss(objective, nll.detach(), len(labels))
@@ -63,47 +65,69 @@ class TagHead(nn.Module):
         super().__init__()
         self.dropout = Dropout(dropout)
         self.linear = nn.Linear(dim, tags)
-        self.chain = Chain(tags) if chain else None
+        self.chain = CRF(tags) if chain else None
 
     def emissions(self, encoded: Encoded) -> Tensor:
         scores: Tensor = self.linear(self.dropout(encoded.states))
         return _exact(scores)  # (batch, source, tags)
 
-    def loss(self, encoded: Encoded, batch: Batch) -> Loss:
-        assert batch.target is not None
-        scores, real = self.emissions(encoded), batch.target != PAD  # (batch, source): not <eos>
-        tags = (batch.target - LABELS).clamp(min=0)
+    def loss(self, encoded: Encoded, targets: Padded) -> Loss:
+        """targets (batch, source), real at words; <eos> has no tag, so the last column may be left out."""
+        tags, real = targets
+        scores = self.emissions(encoded)[:, : tags.shape[1]]
         if self.chain is None:
             nll = -(scores.log_softmax(-1).gather(-1, tags[..., None])[..., 0] * real).sum()
         else:
             nll = (self.chain.log_total(scores, real) - self.chain.score(scores, tags, real)).sum()
-        return Loss(nll, nll.detach(), len(real.nonzero()))
+        return Loss(nll, nll.detach(), len(tags[real]))
 
     def tags(self, encoded: Encoded, real: Tensor) -> Tensor:
         scores = self.emissions(encoded)
-        best = scores.argmax(-1) if self.chain is None else self.chain.best(scores, real)
-        return (best + LABELS) * real  # (batch, source), <pad> where there is no word
+        return scores.argmax(-1) if self.chain is None else self.chain.best(scores, real)  # (batch, source)
 
 
 class EncoderWithHead(nn.Module):
-    def __init__(self, encoder: nn.Module, head: ClassHead | TagHead) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        head: ClassHead | TagHead,
+        *,
+        beside: tuple[str, ...] = (),
+        longest: int | None = None,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.beside = beside  # what the encoder is told beside the source, by name
+        self.longest = longest  # tokens there is room for, padding and <eos> included; None: any number
 
     def encoded(self, batch: Batch) -> Encoded:
-        beside = () if batch.spelling is None else (batch.spelling,)
-        encoded: Encoded = self.encoder(batch.source, *beside)
+        encoded: Encoded = self.encoder(batch.source, *(batch.beside[name] for name in self.beside))
         return encoded
 
     def loss(self, batch: Batch) -> Loss:
-        return self.head.loss(self.encoded(batch), batch)
+        assert batch.target is not None
+        return self.head.loss(self.encoded(batch), batch.target)
+
+    def inspect(self) -> Inside:
+        extra = int(isinstance(self.encoder, TransformerEncoder) and self.encoder.first is not None)
+        return Inside(
+            attentions=(
+                *seen(attentions_in(self.encoder), "self", "source", "source", extra),
+                *seen(attentions_in(self.head), "pooling", None, "source", extra),
+            ),
+            recurrences=recurrences_in(self.encoder, "source"),
+            **read_with(self.encoder),
+        )
 
 
 class Classifier(EncoderWithHead):
     """Promises `classify`."""
 
     head: ClassHead
+
+    def weigh(self, counts: NDArray[Any]) -> None:
+        self.head.weigh(counts)
 
     def classify(self, batch: Batch) -> Tensor:
         """ln P(label | x): (batch, labels)."""
@@ -116,36 +140,36 @@ class Tagger(EncoderWithHead):
     head: TagHead
 
     def tag(self, batch: Batch) -> Tensor:
-        """The number of each word's tag: (batch, source), <pad> at <eos> and padding."""
-        return self.head.tags(self.encoded(batch), words(batch))
-
-
-def words(batch: Batch) -> Tensor:
-    """Where there is a word: (batch, source)."""
-    return batch.source >= UNK
+        """The number of each word's tag: (batch, source)."""
+        assert batch.source is not None
+        return self.head.tags(self.encoded(batch), batch.source.but_end().mask)
 
 
 def reader(
-    vocabulary: Vocabulary, *, dim: int, letters: int = 0, dropout: float = 0.0, word_dropout: float = 0.0
-) -> Reader:
-    return Reader(
-        embed=Embedding(vocab=vocabulary.source, dim=dim, dropout=dropout, spread=SPREAD),
-        spelling=Spelling(filters=letters, dropout=dropout) if letters and vocabulary.per_word else None,
+    shapes: Shapes, *, dim: int, letters: int = 0, dropout: float = 0.0, word_dropout: float = 0.0
+) -> WordReader:
+    return WordReader(
+        embed=Embedding(vocab=size_of(shapes.source), dim=dim, dropout=dropout, spread=SPREAD),
+        spelling=Spelling(filters=letters, dropout=dropout) if letters and isinstance(shapes.target, TagIds) else None,
         hidden_words=word_dropout,
     )
 
 
 def headed(
     encoder: nn.Module,
-    vocabulary: Vocabulary,
+    shapes: Shapes,
     *,
     dim: int,
     pool: Callable[[int], nn.Module],
     chain: bool = False,
     dropout: float = 0.0,
+    beside: tuple[str, ...] = (),
+    longest: int | None = None,
 ) -> Classifier | Tagger:
-    """The encoder, whose states are `dim` wide, with a head for labels, or for tags."""
-    names = vocabulary.target - LABELS
-    if vocabulary.per_word:
-        return Tagger(encoder, TagHead(dim=dim, tags=names, chain=chain, dropout=dropout))
-    return Classifier(encoder, ClassHead(pool=pool(dim), dim=dim, labels=names, dropout=dropout))
+    """The encoder, whose states are `dim` wide, with the head that the target needs: for a label, or for tags.
+    `longest`: tokens that the encoder has room for; None: any number."""
+    if isinstance(shapes.target, TagIds):
+        tags = TagHead(dim=dim, tags=shapes.target.size, chain=chain, dropout=dropout)
+        return Tagger(encoder, tags, beside=beside, longest=longest)
+    label = ClassHead(pool=pool(dim), dim=dim, labels=size_of(shapes.target, Label), dropout=dropout)
+    return Classifier(encoder, label, beside=beside, longest=longest)

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
-from regard.interface import Tree
-from regard.layers.dropout import Dropout
+from regard.interface import Shapes, Tree
 from regard.layers.encoders import Embedding
 from regard.layers.heads import HeadName, head
-from regard.layers.positions import Positions, position
+from regard.layers.positions import PositionName
 from regard.layers.transformer import Stack, causal
-from regard.models.design import Design, Vocabulary
-from regard.models.language_model import LanguageModel
+from regard.models.design import Design, size_of
+from regard.models.language_model import WindowedModel
+from regard.models.parts import check_heads, stack_of
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,17 @@ class Config:
     context: int = 256  # tokens it sees at once
     norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
-    positions: Literal["learned", "sinusoidal", "rotary"] = "learned"  # how a token knows where it stands
+    positions: PositionName = "learned"  # how a token knows where it stands
     tie: bool = True  # the output matrix is the embedding
     head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
-    dropout: float = 0.1  # on embeddings and on what each part adds
+    dropout: float = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
 
     def __post_init__(self) -> None:
         keep_within(self, WIDTH, "dim", "heads", "feed_forward")
         keep_within(self, DEPTH, "layers")
         keep_within(self, between(2, 1_000_000), "context")
         keep_within(self, SHARE, "dropout")
-        if self.dim % self.heads:
-            raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
+        check_heads(self)
         if self.tie and self.head == "adaptive":
             raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
 
@@ -52,24 +51,21 @@ class Config:
 class CausalStack(nn.Module):
     """A Stack that looks back only, with at most `context` tokens in sight."""
 
-    def __init__(self, *, positions: Positions | None, stack: Stack, dropout: float, context: int) -> None:
+    def __init__(self, *, stack: Stack, context: int) -> None:
         super().__init__()
-        self.positions = positions
         self.stack = stack
-        self.dropout = Dropout(dropout)
         self.context = context
 
     def start(self, rows: int) -> Tree:
         """The caches, and the vectors that they were made from."""
         caches = self.stack.caches(rows)
-        dim = self.stack.blocks[0].self_attention.query.in_features
-        return caches, caches[0].keys.new_zeros(rows, 0, dim)
+        return caches, caches[0].keys.new_zeros(rows, 0, self.stack.dim)
 
     def forward(self, x: Tensor, real: Tensor | None = None, state: Tree = None) -> tuple[Tensor, Tree]:
         """x (batch, time, dim) -> (batch, time, dim). Going on from a state, all rows are of one length, and only what
         comes out at the last place is promised."""
         if state is None:
-            return self._read(x, 0, None)[0], None
+            return self.stack(x, mask=causal(x.shape[1], x.device))[0], None
         if real is not None and not bool((real.any(0) == real.all(0)).all()):
             raise ValueError("texts that are gone on with together must be of one length")
         x = x if real is None else x[:, : int(real.sum(1).max())]
@@ -79,40 +75,17 @@ class CausalStack(nn.Module):
             if seen.shape[1] > self.context:
                 caches, seen = self.stack.caches(len(x)), seen[:, -(self.context // 2) :]
                 few = seen
-            hidden, caches = self._read(few, seen.shape[1] - few.shape[1], caches)
+            hidden, caches = self.stack(few, caches=caches)
         return hidden, (caches, seen)
 
-    def _read(self, x: Tensor, first: int, caches: Tree) -> tuple[Tensor, Tree]:
-        time = x.shape[1]
-        if self.positions is not None:
-            x = self.positions(x, torch.arange(first, first + time, device=x.device))
-        mask = causal(time, x.device) if caches is None else None
-        read: tuple[Tensor, Tree] = self.stack(self.dropout(x), mask=mask, caches=caches)
-        return read
 
-
-def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
-    embed = Embedding(vocab=vocabulary.target, dim=config.dim)
-    rotary = config.positions == "rotary"
-    stack = Stack(
-        dim=config.dim,
-        heads=config.heads,
-        hidden=config.feed_forward,
-        layers=config.layers,
-        dropout=config.dropout,
-        norm=config.norm,
-        activation=config.activation,
-        cross=False,
-        rotary=rotary,
-    )
-    body = CausalStack(
-        positions=None if rotary else position(config.positions, dim=config.dim, longest=config.context),
-        stack=stack,
-        dropout=config.dropout,
-        context=config.context,
-    )
-    predicts = head(config.head, dim=config.dim, vocab=vocabulary.target, tied=embed.weight if config.tie else None)
-    return LanguageModel(embed=embed, body=body, head=predicts, context=config.context)
+def build(config: Config, shapes: Shapes) -> WindowedModel:
+    vocab = size_of(shapes.target)
+    embed = Embedding(vocab=vocab, dim=config.dim)
+    stack = stack_of(config, longest=config.context, causal=True, activation=config.activation)
+    predicts = head(config.head, dim=config.dim, vocab=vocab, tied=embed.weight if config.tie else None)
+    body = CausalStack(stack=stack, context=config.context)
+    return WindowedModel(embed=embed, body=body, head=predicts, context=config.context)
 
 
 DESIGN = Design(

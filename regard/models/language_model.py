@@ -10,9 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.interface import PAD, Batch, Loss, State, Tree
+from regard.interface import PAD, Batch, Inside, Loss, State, Tree
 from regard.layers.dropout import Dropout
 from regard.layers.heads import Head, log_probs_of
+from regard.layers.inside import attentions_in, read_with, recurrences_in, seen
 
 
 class Body(Protocol):
@@ -29,26 +30,22 @@ class Body(Protocol):
 
 
 class LanguageModel(nn.Module):
-    def __init__(
-        self, *, embed: nn.Module, body: Body, head: Head, dropout: float = 0.0, context: int | None = None
-    ) -> None:
+    place: Tensor  # empty: on the device that the model was moved to
+
+    def __init__(self, *, embed: nn.Module, body: Body, head: Head, dropout: float = 0.0) -> None:
         super().__init__()
         self.embed = embed
         self.body = body
         self.head = head
         self.dropout = Dropout(dropout)
-        self.context = context  # tokens it sees at once; None: any number
+        self.register_buffer("place", torch.empty(0), persistent=False)
 
     # --- whole texts, or windows of them ---
-
-    def begin(self, rows: int) -> Tree:
-        """The state before anything is read: the body's, and the latest tokens for the head."""
-        return self.body.start(rows), torch.full((rows, self.head.reach), PAD, device=self._device())
 
     def loss(self, batch: Batch) -> Loss:
         hidden, recent, after = self._read(batch)
         assert batch.target is not None
-        return self.head.loss(hidden, batch.target[:, 1:], recent)._replace(state=after)
+        return self.head.loss(hidden, batch.target.after(), recent)._replace(state=after)
 
     def logits(self, batch: Batch) -> Tensor:
         hidden, recent, _ = self._read(batch)
@@ -57,7 +54,7 @@ class LanguageModel(nn.Module):
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
         hidden, recent, after = self._read(batch)
         assert batch.target is not None
-        return log_probs_of(self.head.logits(hidden, recent), batch.target[:, 1:]), after  # (batch, target - 1)
+        return log_probs_of(self.head.logits(hidden, recent), batch.target.after()), after  # (batch, target - 1)
 
     def _read(self, batch: Batch) -> tuple[Tensor, Tensor, Tree]:
         """Hidden states, the latest tokens at each place, and the state after the last column.
@@ -65,8 +62,8 @@ class LanguageModel(nn.Module):
         Padding stands at the end, so what is predicted never depends on it; the state after it is of no use.
         """
         assert batch.target is not None
-        tokens = batch.target[:, :-1]
-        body, latest = (None, self.begin(len(tokens))[1]) if batch.state is None else batch.state
+        tokens = batch.target.values[:, :-1]
+        body, latest = (None, self._nothing_yet(len(tokens))) if batch.state is None else batch.state
         hidden, body = self.body(self.embed(tokens), None, body)
         recent, latest = _recent(latest, tokens)
         return self.dropout(hidden), recent, (body, latest)
@@ -76,10 +73,8 @@ class LanguageModel(nn.Module):
     def start(self, batch: Batch) -> State:
         """All but the last token of each row is read."""
         assert batch.target is not None
-        tokens = batch.target[:, :-1]  # (rows, time)
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        real = places < (batch.target != PAD).sum(1, keepdim=True) - 1
-        body, latest = self.begin(len(tokens))
+        tokens, real = batch.target.but_end().before()  # (rows, time)
+        body, latest = self.body.start(len(tokens)), self._nothing_yet(len(tokens))
         if tokens.shape[1]:
             _, body = self.body(self.embed(tokens), real, body)
             read = torch.cat([latest, tokens], 1)
@@ -94,8 +89,32 @@ class LanguageModel(nn.Module):
         logits = self.head.logits(self.dropout(hidden[:, -1:]), recent)[:, 0]
         return logits, State(state.memory, (body, latest), state.width)
 
-    def _device(self) -> torch.device:
-        return next(self.parameters()).device
+    def _nothing_yet(self, rows: int) -> Tensor:
+        """The latest tokens before the first: (rows, reach)."""
+        return torch.full((rows, self.head.reach), PAD, device=self.place.device)
+
+    def inspect(self) -> Inside:
+        return Inside(
+            attentions=seen(attentions_in(self), "self", "target", "target"),
+            recurrences=recurrences_in(self, "target"),
+            **read_with(self),
+        )
+
+
+class CarryingModel(LanguageModel):
+    """Goes on where it stopped, however long the text (`Carries`)."""
+
+    def begin(self, rows: int) -> Tree:
+        """The state before anything is read: the body's, and the latest tokens for the head."""
+        return self.body.start(rows), self._nothing_yet(rows)
+
+
+class WindowedModel(LanguageModel):
+    """Sees `context` tokens at once, and nothing before them (`Windowed`)."""
+
+    def __init__(self, *, embed: nn.Module, body: Body, head: Head, context: int, dropout: float = 0.0) -> None:
+        super().__init__(embed=embed, body=body, head=head, dropout=dropout)
+        self.context = context
 
 
 def _recent(latest: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:

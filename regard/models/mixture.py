@@ -6,13 +6,14 @@ the same by each token.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.interface import Batch, Bounded, Generates, Scores, State, Tree, Windowed
+from regard.interface import Batch, Bounded, Carries, Generates, Scores, State, Tree, Windowed
 
 
 class Mixture(nn.Module):
@@ -25,8 +26,13 @@ class Mixture(nn.Module):
         self.register_buffer("weights", shares / shares.sum())  # (models,)
         rooms = [model.longest for model in models if isinstance(model, Bounded)]
         self.longest = min((room for room in rooms if room is not None), default=None)
-        sights = [model.context for model in models if isinstance(model, Windowed)]
-        self.context = min((sight for sight in sights if sight is not None), default=None)
+        if sights := [model.context for model in models if isinstance(model, Windowed)]:
+            self.context = min(sights)  # `Windowed` if one of them is
+        if all(isinstance(model, Carries) for model in models):
+            self.begin = self._begin  # `Carries` if all of them do
+
+    def _begin(self, rows: int) -> Tree:
+        return tuple(cast(Carries, model).begin(rows) for model in self.models)
 
     def start(self, batch: Batch) -> State:
         states = [cast(Generates, model).start(batch) for model in self.models]
@@ -44,7 +50,7 @@ class Mixture(nn.Module):
         each, states = [], []
         for place, model in enumerate(self.models):
             state = None if batch.state is None else batch.state[place]
-            scored, after = cast(Scores, model).log_probs(Batch(batch.source, batch.target, state))
+            scored, after = cast(Scores, model).log_probs(dataclasses.replace(batch, state=state))
             each.append(scored.double())
             states.append(after)
         return self._mixed(torch.stack(each)), tuple(states)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import SHARE, WIDTH, between, keep_within
+from regard.interface import Shapes
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding
 from regard.layers.heads import HeadName, head
-from regard.models.design import Design, Vocabulary
-from regard.models.language_model import LanguageModel
+from regard.models.design import Design, size_of
+from regard.models.language_model import CarryingModel
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,18 @@ class Config:
 class Window(nn.Module):
     """[tanh(d + H x); x], or its first half alone; x the latest vectors, zeros where there is none yet."""
 
+    place: Tensor  # empty: of the device and dtype that the model was moved to
+
     def __init__(self, *, dim: int, reach: int, hidden: int, direct: bool, dropout: float) -> None:
         super().__init__()
         self.dim, self.reach, self.direct = dim, reach, direct
+        self.register_buffer("place", torch.empty(0), persistent=False)
         self.widen = nn.Linear(reach * dim, hidden)
         self.dropout = Dropout(dropout)
         self.output_dim = hidden + (reach * dim if direct else 0)
 
     def start(self, rows: int) -> Tensor:
-        return self.widen.weight.new_zeros(rows, self.reach - 1, self.dim)
+        return self.place.new_zeros(rows, self.reach - 1, self.dim)
 
     def forward(self, x: Tensor, real: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x (batch, time, dim), real (batch, time) padded at the end -> (batch, time, output_dim), the last vectors."""
@@ -59,7 +63,7 @@ class Window(nn.Module):
         return torch.cat([hidden, windows], -1) if self.direct else hidden, after
 
 
-def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
+def build(config: Config, shapes: Shapes) -> CarryingModel:
     body = Window(
         dim=config.embedding,
         reach=config.order - 1,
@@ -67,10 +71,10 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
         direct=config.direct,
         dropout=config.dropout,
     )
-    return LanguageModel(
-        embed=Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout),
+    return CarryingModel(
+        embed=Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout),
         body=body,
-        head=head(config.head, dim=body.output_dim, vocab=vocabulary.target),
+        head=head(config.head, dim=body.output_dim, vocab=size_of(shapes.target)),
     )
 
 

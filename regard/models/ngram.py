@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.config import DEPTH, keep_within
-from regard.interface import BOS, EOS, PAD, UNK, Batch, State, Texts, Tree, UserError
-from regard.models.design import Design, Vocabulary
+from regard.interface import BOS, EOS, PAD, UNK, Batch, Shapes, State, Texts, Tree, UserError
+from regard.models.design import Design, size_of
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -266,10 +266,10 @@ class NGram(nn.Module):
         return torch.full((rows, self.order - 1), PAD, device=self._grams()[0].log_prob.device)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
-        """ln p of target[:, 1:], 0 at <pad>; and the state from which a window goes on whose first column is the last
+        """ln p of target[:, 1:], 0 at padding; and the state from which a window goes on whose first column is the last
         one here."""
         assert batch.target is not None
-        tokens = self._joined(batch.state, batch.target)  # (batch, order - 1 + time)
+        tokens = self._joined(batch.state, batch.target.values)  # (batch, order - 1 + time)
         score = self._grams()[0].log_prob[tokens]
         below, contexts = self._grams()[0], shifted(tokens)
         for grams in self._grams()[1:]:
@@ -277,10 +277,9 @@ class NGram(nn.Module):
             score = score + value_of(below.log_backoff, contexts)
             score = torch.where(numbers >= 0, value_of(grams.log_prob, numbers), score)
             below, contexts = grams, shifted(numbers)
-        time = batch.target.shape[1]
-        answers = batch.target[:, 1:]
+        time, answers = batch.target.mask.shape[1], batch.target.after()
         after = tokens[:, time - 1 : time - 1 + self.order - 1]
-        return torch.where(answers == PAD, 0.0, score[:, self.order :]), after  # (batch, time - 1)
+        return torch.where(answers.mask, score[:, self.order :], 0.0), after  # (batch, time - 1)
 
     def _joined(self, state: Tensor | None, tokens: Tensor) -> Tensor:
         return torch.cat([self.begin(len(tokens)) if state is None else state, tokens], 1)
@@ -294,8 +293,8 @@ class NGram(nn.Module):
     def start(self, batch: Batch) -> State:
         """All but the last token of each row is read."""
         assert batch.target is not None
-        tokens = self._joined(batch.state, batch.target)
-        read = ((batch.target != PAD).sum(1, keepdim=True) - 1).clamp(min=0)
+        tokens = self._joined(batch.state, batch.target.values)
+        read = (batch.target.lengths[:, None] - 1).clamp(min=0)
         return State(None, tokens.gather(1, read + torch.arange(self.order - 1, device=tokens.device)))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -319,8 +318,8 @@ class NGram(nn.Module):
         logits[row, grams.keys[number] % self.vocab] = grams.log_prob[number]
 
 
-def build(config: Config, vocabulary: Vocabulary) -> NGram:
-    return NGram(vocab=vocabulary.target, order=config.order, discounts=config.discounts, open=config.open)
+def build(config: Config, shapes: Shapes) -> NGram:
+    return NGram(vocab=size_of(shapes.target), order=config.order, discounts=config.discounts, open=config.open)
 
 
 DESIGN = Design(

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
-from regard.layers.cells import CellName, cell_named
+from regard.interface import Shapes
+from regard.layers.cells import CellName
 from regard.layers.encoders import Embedding
 from regard.layers.heads import FeatureHead, Head
 from regard.layers.heads import head as plain_head
-from regard.layers.recurrent import Recurrent, Skip
-from regard.models.design import Design, Vocabulary
-from regard.models.language_model import LanguageModel
+from regard.layers.recurrent import Skip
+from regard.models.design import Design, size_of
+from regard.models.language_model import CarryingModel
+from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Config:
             )
 
 
-def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
-    vocab = vocabulary.target
+def build(config: Config, shapes: Shapes) -> CarryingModel:
+    vocab = size_of(shapes.target)
     embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
     tied = embed.weight if config.tie else None
     head: Head
@@ -59,15 +61,8 @@ def build(config: Config, vocabulary: Vocabulary) -> LanguageModel:
         head = FeatureHead(dim=config.hidden, vocab=vocab, reach=config.reach, rows=config.rows, tied=tied)
     else:
         head = plain_head(config.head, dim=config.hidden, vocab=vocab, tied=tied)
-    body = Recurrent(
-        cell=cell_named(config.cell),
-        input_dim=config.embedding,
-        hidden=config.hidden,
-        layers=config.layers,
-        dropout=config.dropout,
-        skip=config.skip,
-    )
-    return LanguageModel(embed=embed, body=body, head=head, dropout=config.dropout)
+    body = recurrent_of(config, config.embedding)
+    return CarryingModel(embed=embed, body=body, head=head, dropout=config.dropout)
 
 
 DESIGN = Design(

@@ -15,16 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.interface import Padded, Shapes
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
 from regard.layers.cells import Cell, CellName, cell_named
 from regard.layers.cells import State as CellState
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
+from regard.layers.fast.weight_gradients import gathered
 from regard.layers.heads import SoftmaxHead
-from regard.layers.products import gathered
 from regard.layers.recurrent import Recurrent, Skip, note_step
-from regard.models.design import Design, Vocabulary
+from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class AttentiveDecoder(nn.Module):
         return (self.attention if isinstance(self.attention, Attention) else self.attention.attention,)
 
     def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
-        backward = encoded.states[:, 0, -self.first.in_features :]  # ←h₁ has read the whole sentence
+        backward = encoded.states[:, 0, -self.cell.hidden :]  # ←h₁ has read the whole sentence
         _, *rest = self.cell.start(backward.shape[0])
         attending = (torch.tanh(self.first(backward)), *rest)
         upper = self.upper.start(backward.shape[0]) if self.upper else ()
@@ -104,7 +106,7 @@ class AttentiveDecoder(nn.Module):
         batch = memory.values.shape[0]
         query = state[0].view(batch, -1, state[0].shape[-1])  # (batch, width, hidden)
         context = self.attention(query, memory).view(read.shape[0], -1)  # (rows, context)
-        projected = torch.addmm(read, context, self.told.weight.t())
+        projected = read + self.told(context)
         after = self.cell.step(projected, state)
         note_step(self.cell, projected, state, after)
         return context, after
@@ -113,9 +115,9 @@ class AttentiveDecoder(nn.Module):
         read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([states, contexts, embedded], -1))))
         return read  # (…, embedding)
 
-    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
+    def forward(self, target: Padded, encoded: Encoded) -> Tensor:
         memory, carry = self.start(encoded)
-        embedded = self.embed(tokens)  # (batch, target, embedding)
+        embedded = self.embed(target.values)  # (batch, target, embedding)
         state, seen, moved = carry.attending, [], []
         with gathered(self):
             for read in self.cell.inputs(embedded).unbind(1):
@@ -159,34 +161,19 @@ def value_width(config: Config) -> int:
     return 2 * config.hidden + (config.embedding if config.lexical else 0)
 
 
-def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     cell = cell_named(config.cell)
     value_dim = value_width(config)
     encoder = RecurrentEncoder(
-        embed=Embedding(vocab=vocabulary.source, dim=config.embedding, dropout=config.dropout),
-        recurrent=Recurrent(
-            cell=cell,
-            input_dim=config.embedding,
-            hidden=config.hidden,
-            layers=config.layers,
-            bidirectional=True,
-            dropout=config.dropout,
-            skip=config.skip,
-        ),
+        embed=Embedding(vocab=size_of(shapes.source), dim=config.embedding, dropout=config.dropout),
+        recurrent=recurrent_of(config, config.embedding, bidirectional=True),
         dropout=config.dropout,
         lexical=config.lexical,
     )
     upper = None
     if config.layers > 1:
-        upper = Recurrent(
-            cell=cell,
-            input_dim=config.hidden,
-            hidden=config.hidden,
-            layers=config.layers - 1,
-            dropout=config.dropout,
-            skip=config.skip,
-        )
-    embed = Embedding(vocab=vocabulary.target, dim=config.embedding, dropout=config.dropout)
+        upper = recurrent_of(config, config.hidden, layers=config.layers - 1)
+    embed = Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout)
     attending = cell(input_dim=config.embedding, hidden=config.hidden)
     projected = attending.inputs(torch.zeros(1, config.embedding)).shape[-1]
     decoder = AttentiveDecoder(
@@ -199,7 +186,7 @@ def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
         readout=nn.Linear(config.hidden + value_dim + config.embedding, config.embedding),
         head=SoftmaxHead(
             dim=config.embedding,
-            vocab=vocabulary.target,
+            vocab=size_of(shapes.target),
             tied=embed.weight if config.tie else None,
             smoothing=config.label_smoothing,
         ),

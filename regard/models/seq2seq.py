@@ -15,15 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import DEPTH, SHARE, WIDTH, keep_within
-from regard.interface import Tree
+from regard.interface import Padded, Shapes, Tree
 from regard.layers.attention import Attention
-from regard.layers.cells import CellName, cell_named
+from regard.layers.cells import CellName
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
 from regard.layers.recurrent import Recurrent, Skip
-from regard.models.design import Design, Vocabulary
+from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.parts import recurrent_of
 
 Rung = Literal["first", "every", "mean"]
 
@@ -86,11 +87,11 @@ class FixedVectorDecoder(nn.Module):
             first = self.recurrent.start(encoded.mask.shape[0])
         return fixed_vector(self.context, encoded), first
 
-    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
+    def forward(self, target: Padded, encoded: Encoded) -> Tensor:
         vector, state = self.start(encoded)
-        embedded = self.embed(tokens)  # (batch, target, embedding)
+        embedded = self.embed(target.values)  # (batch, target, embedding)
         if vector is not None:
-            told = vector[:, None].expand(-1, tokens.shape[1], -1)
+            told = vector[:, None].expand(-1, embedded.shape[1], -1)
             embedded = torch.cat([embedded, told], -1)
         states, _ = self.recurrent(embedded, state=state)
         hidden: Tensor = self.dropout(states)
@@ -104,33 +105,23 @@ class FixedVectorDecoder(nn.Module):
         return self.recurrent.step(embedded, carry)
 
 
-def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     told = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
-
-    def recurrent(input_dim: int) -> Recurrent:
-        return Recurrent(
-            cell=cell_named(config.cell),
-            input_dim=input_dim,
-            hidden=config.hidden,
-            layers=config.layers,
-            dropout=config.dropout,
-            skip=config.skip,
-        )
 
     def embedding(vocab: int) -> Embedding:
         return Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
 
     encoder = RecurrentEncoder(
-        embed=embedding(vocabulary.source),
-        recurrent=recurrent(config.embedding),
+        embed=embedding(size_of(shapes.source)),
+        recurrent=recurrent_of(config, config.embedding),
         reverse=config.reverse,
         lexical=config.lexical,
     )
     decoder = FixedVectorDecoder(
-        embed=embedding(vocabulary.target),
-        recurrent=recurrent(config.embedding + told),
+        embed=embedding(size_of(shapes.target)),
+        recurrent=recurrent_of(config, config.embedding + told),
         context=config.context,
-        head=SoftmaxHead(dim=config.hidden, vocab=vocabulary.target, smoothing=config.label_smoothing),
+        head=SoftmaxHead(dim=config.hidden, vocab=size_of(shapes.target), smoothing=config.label_smoothing),
         dropout=config.dropout,
     )
     return EncoderDecoder(encoder, decoder)

@@ -9,19 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
-from regard.interface import PAD
+from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention, Memory
-from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.positions import PositionName, Positions, position
+from regard.layers.positions import PositionName
 from regard.layers.transformer import Cache, Stack, causal
-from regard.models.design import Design, Vocabulary
+from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.parts import check_heads, stack_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Config:
     positions: PositionName = "sinusoidal"  # how a token knows where it stands
     longest: int = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
-    dropout: float = 0.1  # on embeddings and on what each part adds
+    dropout: float = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
     label_smoothing: float = 0.1  # share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:
@@ -43,8 +42,7 @@ class Config:
         keep_within(self, DEPTH, "layers")
         keep_within(self, between(2, 1_000_000), "longest")  # a token and its <eos>
         keep_within(self, SHARE, "dropout", "label_smoothing")
-        if self.dim % self.heads:
-            raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
+        check_heads(self)
 
 
 PRESETS = {
@@ -62,13 +60,9 @@ SIZES = (
 
 
 class TransformerDecoder(nn.Module):
-    def __init__(
-        self, *, embed: nn.Module, positions: nn.Module, stack: Stack, head: SoftmaxHead, dropout: float
-    ) -> None:
+    def __init__(self, *, embed: nn.Module, stack: Stack, head: SoftmaxHead) -> None:
         super().__init__()
         self.embed = embed
-        self.positions = positions
-        self.dropout = Dropout(dropout)
         self.stack = stack
         self.head = head
 
@@ -76,16 +70,11 @@ class TransformerDecoder(nn.Module):
         crossings = (block.cross_attention for block in self.stack.blocks)
         return tuple(crossing.attention for crossing in crossings if crossing)
 
-    def place(self, tokens: Tensor, places: Tensor) -> Tensor:
-        placed: Tensor = self.dropout(self.positions(self.embed(tokens), places))
-        return placed  # (rows, time, dim)
-
-    def forward(self, tokens: Tensor, encoded: Encoded) -> Tensor:
-        time = tokens.shape[1]
-        placed = self.place(tokens, torch.arange(time, device=tokens.device))
+    def forward(self, target: Padded, encoded: Encoded) -> Tensor:
         memories = self.stack.memories(encoded.states, encoded.mask)
+        mask = causal(target.mask.shape[1], target.mask.device)
         states: Tensor
-        states, _ = self.stack(placed, mask=causal(time, tokens.device), real=tokens != PAD, memories=memories)
+        states, _ = self.stack(self.embed(target.values), mask=mask, real=target.mask, memories=memories)
         return states  # (batch, target, dim)
 
     def start(self, encoded: Encoded) -> tuple[tuple[Memory, ...], tuple[Cache, ...]]:
@@ -95,44 +84,29 @@ class TransformerDecoder(nn.Module):
     def step(
         self, tokens: Tensor, memory: tuple[Memory, ...], carry: tuple[Cache, ...]
     ) -> tuple[Tensor, tuple[Cache, ...]]:
-        placed = self.place(tokens[:, None], carry[0].lengths[:, None])
-        states, caches = self.stack(placed, memories=memory, caches=carry)
+        states, caches = self.stack(self.embed(tokens[:, None]), memories=memory, caches=carry)
         return states[:, 0], caches  # (rows, dim)
 
 
-def build(config: Config, vocabulary: Vocabulary) -> EncoderDecoder:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     def embedding(vocab: int) -> Embedding:
         return Embedding(vocab=vocab, dim=config.dim)
 
-    def positions() -> Positions:
-        return position(config.positions, dim=config.dim, longest=config.longest)
-
     def stack(cross: bool) -> Stack:
-        return Stack(
-            dim=config.dim,
-            heads=config.heads,
-            hidden=config.feed_forward,
-            layers=config.layers,
-            dropout=config.dropout,
-            norm=config.norm,
-            normalisation=config.normalisation,
-            cross=cross,
-        )
+        longest, normalisation = config.longest, config.normalisation
+        return stack_of(config, longest=longest, cross=cross, causal=cross, normalisation=normalisation)
 
-    target = embedding(vocabulary.target)
-    source = target if config.tie and vocabulary.joint else embedding(vocabulary.source)
-    places = positions()
-    encoder = TransformerEncoder(embed=source, positions=places, stack=stack(cross=False), dropout=config.dropout)
+    target = embedding(size_of(shapes.target))
+    source = target if config.tie and shapes.joint else embedding(size_of(shapes.source))
+    encoder = TransformerEncoder(embed=source, stack=stack(cross=False))
     head = SoftmaxHead(
         dim=config.dim,
-        vocab=vocabulary.target,
+        vocab=size_of(shapes.target),
         tied=target.weight if config.tie else None,
         smoothing=config.label_smoothing,
     )
-    decoder = TransformerDecoder(
-        embed=target, positions=positions(), stack=stack(cross=True), head=head, dropout=config.dropout
-    )
-    return EncoderDecoder(encoder, decoder, longest=places.longest)
+    decoder = TransformerDecoder(embed=target, stack=stack(cross=True), head=head)
+    return EncoderDecoder(encoder, decoder, longest=encoder.stack.positions.longest)
 
 
 DESIGN = Design(

@@ -13,8 +13,8 @@ from torch import nn
 
 from regard import usercode
 from regard.config import fields_of, is_setting, shown
-from regard.interface import UserError
-from regard.models.design import Design, Vocabulary
+from regard.interface import Shapes, UserError
+from regard.models.design import Design
 
 SAID: dict[str, type] = {"paper": str, "year": int, "tasks": tuple, "presets": Mapping, "path": str}
 TAKEN = ("name", "preset")  # what [model] says beside a model's settings
@@ -47,9 +47,9 @@ def own_design(file: Path) -> Design:
     return dataclasses.replace(design, build=partial(_built, design, file))
 
 
-def _built(design: Design, file: Path, config: Any, vocabulary: Vocabulary) -> nn.Module:
+def _built(design: Design, file: Path, config: Any, shapes: Shapes) -> nn.Module:
     with usercode.blamed(file, f"The model in {file} cannot be built"):
-        model = design.build(config, vocabulary)
+        model = design.build(config, shapes)
     if not isinstance(model, nn.Module):
         raise UserError(f"build in {file} returned {shown(model)}, and must return a torch.nn.Module.")
     return model

@@ -9,20 +9,21 @@ A mixture's p is Σₖ wₖ pₖ; the weights that make a text likeliest are fou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from regard.data.batches import Integers
+from regard.data.sources import examples
 from regard.data.streams import spans
 from regard.interface import EOS, PAD, UNK, Batch, Scores, UserError, Windowed
-
-if TYPE_CHECKING:
-    from regard.run import Run
+from regard.predict.inputs import AT_ONCE, some_at_once
+from regard.run import Run, check_alike
+from regard.score.result import Options, Scored
 
 Floats = NDArray[np.float64]
 TOKENS_AT_ONCE = 4096
@@ -116,7 +117,7 @@ def carried_log_probs(model: Scores, rows: Integers, *, device: torch.device, wi
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredTexts:
     likelihood: Likelihood
     each: list[Floats]  # of each text, ln p of its tokens
     weights: tuple[float, ...]  # of the runs
@@ -124,7 +125,7 @@ class Scored:
 
 def score_texts(
     runs: Sequence[Run], texts: Sequence[str], *, stride: int = 0, weights: Sequence[float] | None = None
-) -> Scored:
+) -> ScoredTexts:
     """How likely texts are under a run, or under the mixture of several: their weights, if none are given, are equal.
 
     Where runs were trained on a whole file, the texts are the pieces of one.
@@ -149,7 +150,7 @@ def score_texts(
         context=context,
         stride=moved,
     )
-    return Scored(found, each, shares)
+    return ScoredTexts(found, each, shares)
 
 
 def by_run(runs: Sequence[Run], ids: Sequence[Integers], stride: int) -> list[list[Floats]]:
@@ -157,32 +158,19 @@ def by_run(runs: Sequence[Run], ids: Sequence[Integers], stride: int) -> list[li
 
 
 def scorer(run: Run) -> Scores:
-    if not isinstance(run.model, Scores) or run.recipe.task != "language":
-        raise UserError(f"{run.recipe.model_name} is not a language model: give --source and --target to score it.")
+    if "source" in run.fields:
+        raise UserError(f"{run.model_title} is not a language model: give it a source and a target.")
+    if not isinstance(run.model, Scores):
+        raise UserError(f"{run.model_title} does not score texts: it has no log_probs.")
     return run.model
 
 
 def encoded(run: Run, texts: Sequence[str]) -> list[Integers]:
     """Each text with what is given before it and, where texts end, its <eos>. A whole file's pieces are one text."""
-    pieces = run.tokenizers.target.encode_all(texts, continued=run.whole_file)
+    pieces = run.tokenizer("target").encode_all(texts, continued=run.whole_file)
     if run.whole_file:
         return [np.array([*run.opening, *(token for piece in pieces for token in piece)], dtype=np.int64)]
     return [np.array([*run.opening, *ids, EOS], dtype=np.int64) for ids in pieces]
-
-
-def check_alike(runs: Sequence[Run]) -> None:
-    """A mixture's runs must mean the same by a token, and by a text."""
-    first = runs[0]
-    for other in runs[1:]:
-        if other.recipe.task != first.recipe.task:
-            raise UserError(f"{first.name} is for {first.recipe.task}, {other.name} for {other.recipe.task}.")
-        if other.tokenizers.to_json() != first.tokenizers.to_json():
-            raise UserError(
-                f"{first.name} and {other.name} have different vocabularies: train one with train.from, or from the "
-                "same text and [tokens], so that their probabilities are of the same things."
-            )
-        if other.whole_file != first.whole_file:
-            raise UserError(f"Of {first.name} and {other.name} one was trained on a whole file, one on texts.")
 
 
 def mixed(log_probs: Floats, weights: Sequence[float]) -> Floats:
@@ -207,7 +195,55 @@ def fitted_weights(log_probs: Floats) -> tuple[float, ...]:
 def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
     """Fitted on the validation text of the first run's recipe."""
     check_alike(runs)
-    texts = list(runs[0].valid_texts())
-    ids = encoded(runs[0], texts)
-    every = by_run(runs, ids, stride)
+    every = by_run(runs, encoded(runs[0], valid_texts(runs[0])), stride)
     return fitted_weights(np.stack([np.concatenate(each) for each in every]))
+
+
+def valid_texts(run: Run) -> list[str]:
+    """The validation text that its recipe names."""
+    return [text for (text,) in examples(run.recipe.data, "valid", run.recipe.folder)]
+
+
+# --- for `score` -------------------------------------------------------------------------------------------------
+
+
+def log_prob_of_each(runs: Sequence[Run], texts: Iterable[tuple[str]], stride: int = 0) -> Iterator[float]:
+    """ln p of each text, as a stream; a line at a time, also under a model of whole files."""
+    weights = fit_weights(runs, stride=stride) if len(runs) > 1 else (1.0,)
+    for some in some_at_once((text for (text,) in texts), 1 if runs[0].whole_file else AT_ONCE):
+        yield from (float(values.sum()) for values in score_texts(runs, some, stride=stride, weights=weights).each)
+
+
+def spoken_weights(names: Sequence[str], weights: Sequence[float]) -> str:
+    return ", ".join(f"{name} {weight:.3f}" for name, weight in zip(names, weights, strict=True)) + "."
+
+
+def score_language(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Options) -> Scored:
+    weights = fit_weights(runs, stride=asked.stride) if len(runs) > 1 else (1.0,)
+    scored = score_texts(runs, [text for (text,) in texts], stride=asked.stride, weights=weights)
+    found = scored.likelihood
+    if not found.tokens:
+        raise UserError("The text is empty: give at least one line.")
+    ends = f", {found.ends:,} of them <eos>" if found.ends else ""
+    with_ends = f" and {found.ends:,} ends" if found.ends else ""
+    seen = (
+        "everything before it in its text"
+        if found.context is None
+        else f"{found.context} tokens, stride {found.stride}"
+    )
+    lines = [
+        f"perplexity per token {found.per_token:10.3f}   {found.tokens:,} tokens{ends}, {found.unknown:,} <unk>",
+        f"perplexity per word  {found.per_word:10.3f}   {found.words:,} words{with_ends}",
+        f"bits per character   {found.bits_per_character:10.4f}   {found.characters:,} characters",
+        f"context              {seen}",
+    ]
+    if len(runs) > 1:
+        lines.insert(0, "weights, fitted on validation: " + spoken_weights(asked.names, scored.weights))
+    facts = {
+        "perplexity_per_token": found.per_token,
+        "perplexity_per_word": found.per_word,
+        "bits_per_character": found.bits_per_character,
+        **asdict(found),
+        "weights": dict(zip(asked.names, scored.weights, strict=True)),
+    }
+    return Scored(tuple(lines), facts)

@@ -1,114 +1,87 @@
-"""chart: lines over categories or numbers as one SVG picture, readable on light and dark pages and without colour."""
+"""Lines over categories or numbers as one SVG picture, readable on light and dark pages and without colour."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import NamedTuple
 
-COLOURS = ("#d1495b", "#2e86ab", "#3a9d5d", "#b5761f", "#7a5ea8", "#5b6770")
-DASHES = ("", "7 4", "2 4", "10 3 2 3")
+from regard.show.numbers import decades, power_of_ten
+
+LINE_COLOURS = ("#d1495b", "#2e86ab", "#3a9d5d", "#b5761f", "#7a5ea8", "#5b6770")
+LINE_DASHES = ("", "7 4", "2 4", "10 3 2 3")
 WIDE, HIGH = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 190, 44, 62
-STYLE = (
+CHART_STYLE = (
     "text{fill:#24292f;font:14px system-ui,sans-serif}.grid{stroke:#8884;stroke-width:1}"
     "@media(prefers-color-scheme:dark){text{fill:#d7dde3}}"
 )
 
 
-class Line(NamedTuple):
-    """A mean per category, and the least and the most that went into it."""
-
-    name: str
-    means: Sequence[float]
-    least: Sequence[float]
-    most: Sequence[float]
-    colour: int = 0  # lines that belong together share a colour and differ in their dashes
-    dash: int = 0
-
-
 class Curve(NamedTuple):
-    """A value at 0, 1, 2 …; on a logarithmic scale, what is not above 0 is left out."""
+    """A value per category or at 0, 1, 2 …, and the least and the most that went into it where it is a mean."""
 
     name: str
     values: Sequence[float]
-    colour: int = 0
+    colour: int = 0  # curves that belong together share a colour and differ in their dashes
     dash: int = 0
+    least: Sequence[float] = ()
+    most: Sequence[float] = ()
+    mark: str = "o"  # in a plot of text
 
 
-def line_chart(lines: Sequence[Line], *, categories: Sequence[str], title: str, across: str, up: str) -> str:
-    """From 0 to a round number above the highest."""
-    rungs, y = _shares([max(line.most) for line in lines])
-    step = (WIDE - LEFT - RIGHT) / max(len(categories) - 1, 1)
-
-    def x(place: int) -> float:
-        return LEFT + place * step
-
-    marks = [(x(place), category) for place, category in enumerate(categories)]
-    parts = _frame(title, across, up, rungs=rungs, marks=marks)
-    for line, label in zip(lines, _apart([y(line.means[-1]) for line in lines]), strict=True):
-        colour, points = _colour(line), [(x(place), y(mean)) for place, mean in enumerate(line.means)]
-        parts += _drawn(line, [points], label)
-        for place, (mean, least, most) in enumerate(zip(line.means, line.least, line.most, strict=True)):
-            parts.append(
-                f'<line x1="{x(place):.1f}" x2="{x(place):.1f}" y1="{y(least):.1f}" y2="{y(most):.1f}" '
-                f'stroke="{colour}" stroke-width="1.5"/>'
-                f'<circle cx="{x(place):.1f}" cy="{y(mean):.1f}" r="3.5" fill="{colour}">'
-                f"<title>{escape(f'{line.name}, {categories[place]}: {mean:.1f} ({least:.1f} to {most:.1f})')}</title>"
-                "</circle>"
-            )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+@dataclass(frozen=True, kw_only=True)
+class LineChart:
+    curves: Sequence[Curve]
+    title: str
+    across: str
+    up: str
+    categories: Sequence[str] = ()  # none: numbers, first, first + 1 …
+    first: int = 0
+    log: bool = False  # powers of ten; what is not above 0 is left out
+    counted: str = ""  # what the numbers across count, in a table of them
+    top: float | None = None  # otherwise from 0 to this, or to a round number above the highest
 
 
-def curve_chart(
-    curves: Sequence[Curve],
-    *,
-    title: str,
-    across: str,
-    up: str,
-    first: int = 0,
-    log: bool = False,
-    top: float | None = None,
-) -> str:
-    """Over first, first + 1, …; from 0 to `top` or a round number above the highest, or between powers of ten."""
+Ticks = list[tuple[float, str]]  # where on the axis, and what stands there
+
+
+def line_chart(chart: LineChart) -> str:
+    curves, log, first = chart.curves, chart.log, chart.first
     count = max(len(curve.values) for curve in curves)
-    values = [value for curve in curves for value in curve.values if _shown(value, log)]
-    rungs, y = _decades(values) if log else _shares(values if top is None else [top])
+    values = [value for curve in curves for value in (*curve.values, *curve.most) if _shown(value, log)]
+    rungs, y = _powers(values) if log else _shares(values if chart.top is None else [chart.top])
 
     def x(place: int) -> float:
         return LEFT + place / max(count - 1, 1) * (WIDE - LEFT - RIGHT)
 
     stride = max(1, round(_round_up((count - 1) / 10)))
-    last = first + count - 1
-    numbers = [number for number in range(-(-first // stride) * stride, last + 1, stride)]
-    parts = _frame(title, across, up, rungs=rungs, marks=[(x(number - first), str(number)) for number in numbers])
+    numbers = range(-(-first // stride) * stride, first + count, stride)
+    names = dict(enumerate(chart.categories)) or {number - first: str(number) for number in numbers}
+    parts = _frame(chart, rungs, [(x(place), name) for place, name in names.items()])
     ends = [next((y(v) for v in reversed(curve.values) if _shown(v, log)), HIGH - BOTTOM) for curve in curves]
     for curve, label in zip(curves, _apart(ends), strict=True):
-        places = [(x(place), y(value) if _shown(value, log) else None) for place, value in enumerate(curve.values)]
-        parts += _drawn(curve, _pieces(places), label)
-        for number in numbers:
-            if number - first < len(curve.values) and _shown(value := curve.values[number - first], log):
-                parts.append(
-                    f'<circle cx="{x(number - first):.1f}" cy="{y(value):.1f}" r="3" fill="{_colour(curve)}">'
-                    f"<title>{escape(f'{curve.name}, {number}: {value:.3g}')}</title></circle>"
-                )
+        points = [(x(place), y(value) if _shown(value, log) else None) for place, value in enumerate(curve.values)]
+        parts += _line(curve, _pieces(points), label)
+        for place, name in names.items():
+            if place < len(curve.values) and _shown(curve.values[place], log):
+                parts.append(_mark(curve, place, name, x(place), y))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-Rungs = list[tuple[float, str]]  # lines across, each with what it stands for
-
-
-def _frame(title: str, across: str, up: str, *, rungs: Rungs, marks: Rungs) -> list[str]:
+def _frame(chart: LineChart, rungs: Ticks, marks: Ticks) -> list[str]:
     """All but the lines themselves."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH}" width="{WIDE}" height="{HIGH}" '
-        f'role="img" aria-label="{escape(title)}">',
-        f"<style>{STYLE}</style>",
-        f'<text x="{LEFT}" y="22" font-weight="600">{escape(title)}</text>',
-        f'<text x="{(LEFT + WIDE - RIGHT) / 2:.0f}" y="{HIGH - 14}" text-anchor="middle">{escape(across)}</text>',
+        f'role="img" aria-label="{escape(chart.title)}">',
+        f"<style>{CHART_STYLE}</style>",
+        f'<text x="{LEFT}" y="22" font-weight="600">{escape(chart.title)}</text>',
+        f'<text x="{(LEFT + WIDE - RIGHT) / 2:.0f}" y="{HIGH - 14}" text-anchor="middle">{escape(chart.across)}</text>',
         f'<text transform="translate(18 {(TOP + HIGH - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle">'
-        f"{escape(up)}</text>",
+        f"{escape(chart.up)}</text>",
     ]
     for height, name in rungs:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{height:.1f}" y2="{height:.1f}"/>')
@@ -118,40 +91,49 @@ def _frame(title: str, across: str, up: str, *, rungs: Rungs, marks: Rungs) -> l
     return parts
 
 
-def _drawn(line: Line | Curve, pieces: Sequence[Sequence[tuple[float, float]]], label: float) -> list[str]:
+def _line(curve: Curve, pieces: Sequence[Sequence[tuple[float, float]]], label: float) -> list[str]:
     """A line in pieces, and its name at the right."""
-    parts = [
-        f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}" fill="none" stroke="{_colour(line)}" '
-        f'stroke-width="2.5" stroke-dasharray="{DASHES[line.dash % len(DASHES)]}"/>'
-        for piece in pieces
+    dash = LINE_DASHES[curve.dash % len(LINE_DASHES)]
+    drawn = f'stroke="{_colour(curve)}" stroke-width="2.5" stroke-dasharray="{dash}"/>'
+    return [
+        *(
+            f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}" fill="none" {drawn}'
+            for piece in pieces
+        ),
+        f'<line x1="{WIDE - RIGHT + 10}" x2="{WIDE - RIGHT + 34}" y1="{label:.1f}" y2="{label:.1f}" {drawn}',
+        f'<text x="{WIDE - RIGHT + 40}" y="{label + 5:.1f}">{escape(curve.name)}</text>',
     ]
-    sample = (
-        f'<line x1="{WIDE - RIGHT + 10}" x2="{WIDE - RIGHT + 34}" y1="{label:.1f}" y2="{label:.1f}" '
-        f'stroke="{_colour(line)}" stroke-width="2.5" stroke-dasharray="{DASHES[line.dash % len(DASHES)]}"/>'
-    )
-    return [*parts, sample, f'<text x="{WIDE - RIGHT + 40}" y="{label + 5:.1f}">{escape(line.name)}</text>']
 
 
-def _colour(line: Line | Curve) -> str:
-    return COLOURS[line.colour % len(COLOURS)]
+def _mark(curve: Curve, place: int, name: str, x: float, y: Callable[[float], float]) -> str:
+    """A circle that says its value, and around it how far the least and the most lie apart."""
+    value, colour, around, size, said = curve.values[place], _colour(curve), "", 3.0, f"{curve.values[place]:.3g}"
+    if curve.most:
+        least, most = curve.least[place], curve.most[place]
+        size, said = 3.5, f"{value:.1f} ({least:.1f} to {most:.1f})"
+        around = (
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y(least):.1f}" y2="{y(most):.1f}" '
+            f'stroke="{colour}" stroke-width="1.5"/>'
+        )
+    title = f"<title>{escape(f'{curve.name}, {name}: {said}')}</title>"
+    return f'{around}<circle cx="{x:.1f}" cy="{y(value):.1f}" r="{size:g}" fill="{colour}">{title}</circle>'
+
+
+def _colour(curve: Curve) -> str:
+    return LINE_COLOURS[curve.colour % len(LINE_COLOURS)]
 
 
 def _shown(value: float, log: bool) -> bool:
     return math.isfinite(value) and (value > 0 or not log)
 
 
-def _pieces(places: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+def _pieces(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
     """Stretches without a gap."""
-    pieces: list[list[tuple[float, float]]] = [[]]
-    for x, y in places:
-        if y is not None:
-            pieces[-1].append((x, y))
-        elif pieces[-1]:
-            pieces.append([])
-    return [piece for piece in pieces if piece]
+    stretches = groupby(points, key=lambda point: point[1] is not None)
+    return [[(x, y) for x, y in stretch if y is not None] for known, stretch in stretches if known]
 
 
-def _shares(values: Sequence[float]) -> tuple[Rungs, Callable[[float], float]]:
+def _shares(values: Sequence[float]) -> tuple[Ticks, Callable[[float], float]]:
     """Five lines from 0 to a round number, and where a value stands."""
     top = _round_up(max(values, default=1.0))
 
@@ -161,17 +143,14 @@ def _shares(values: Sequence[float]) -> tuple[Rungs, Callable[[float], float]]:
     return [(y(top * share / 4), f"{top * share / 4:g}") for share in range(5)], y
 
 
-def _decades(values: Sequence[float]) -> tuple[Rungs, Callable[[float], float]]:
+def _powers(values: Sequence[float]) -> tuple[Ticks, Callable[[float], float]]:
     """A line for every power of ten, or for every few, and where a value stands."""
-    low = math.floor(math.log10(min(values, default=1.0)))
-    high = max(low + 1, math.ceil(math.log10(max(values, default=1.0))))
-    stride = -(-(high - low) // 8)
-    low -= (low - high) % stride  # so that lines stand at both ends
+    powers = decades(values)
 
     def y(value: float) -> float:
-        return HIGH - BOTTOM - (math.log10(value) - low) / (high - low) * (HIGH - TOP - BOTTOM)
+        return HIGH - BOTTOM - (math.log10(value) - powers[0]) / (powers[-1] - powers[0]) * (HIGH - TOP - BOTTOM)
 
-    return [(y(10.0**power), f"1e{power}" if power else "1") for power in range(low, high + 1, stride)], y
+    return [(y(10.0**power), power_of_ten(power)) for power in powers], y
 
 
 def _round_up(value: float) -> float:

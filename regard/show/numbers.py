@@ -1,37 +1,13 @@
-"""writing: how a report writes numbers and texts."""
+"""Numbers as tables and sentences write them; NONE where there is no number."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
-from regard.show.attention_page import legible
-
 NONE = "–"
-DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-
-
-def tidy(value: Any) -> Any:
-    """The same, without characters that hide, reorder or break text, and without numbers that JSON lacks."""
-    if isinstance(value, str):
-        return "\n".join(map(legible, value.split("\n")))
-    if isinstance(value, Mapping):
-        return {tidy(key): tidy(inner) for key, inner in value.items()}
-    if isinstance(value, Sequence):
-        return [tidy(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def brief(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def decimals(values: Sequence[float | None]) -> int:
@@ -44,13 +20,13 @@ def fixed(value: float | None, digits: int, sign: str = "-") -> str:
     return NONE if value is None else f"{value:{sign},.{digits}f}".replace("-", "−")
 
 
+def whole(value: float | None) -> str:
+    return fixed(value, 0)
+
+
 def interval(value: Mapping[str, Any], digits: int, sign: str = "-") -> str:
     low, high = value["low"], value["high"]
     return NONE if low is None or high is None else f"{fixed(low, digits, sign)} to {fixed(high, digits, sign)}"
-
-
-def count(value: float | None) -> str:
-    return fixed(value, 0)
 
 
 def short(value: float | None) -> str:
@@ -63,4 +39,22 @@ def power(value: float | None) -> str:
     if not value:
         return NONE if value is None else "0"
     figures, exponent = f"{value:.2e}".split("e")
-    return f"{'' if figures == '1.00' else figures + ' · '}10{str(int(exponent)).translate(DIGITS)}"
+    return f"{'' if figures == '1.00' else figures + ' · '}10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def scientific(value: float) -> str:
+    """0.0123, 512, 3.14e-07: three figures that a program can read again."""
+    return f"{value:.2e}" if value and not 1e-2 <= abs(value) < 1e3 else f"{value:.3g}"
+
+
+def decades(values: Sequence[float]) -> range:
+    """The powers of ten, or every few of them, from below the least of these values to above the largest."""
+    low = math.floor(math.log10(min(values, default=1.0)))
+    high = max(low + 1, math.ceil(math.log10(max(values, default=1.0))))
+    stride = -(-(high - low) // 8)
+    return range(high - -(-(high - low) // stride) * stride, high + 1, stride)
+
+
+def power_of_ten(exponent: int) -> str:
+    """The name of a line of a logarithmic scale."""
+    return f"1e{exponent}" if exponent else "1"

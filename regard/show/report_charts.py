@@ -1,7 +1,7 @@
-"""charts: what a chart shows, as Plotly reads it, and as markup with the numbers behind it.
+"""The charts of a report, as Plotly reads them, and as markup with the numbers behind them.
 
-Colours are names in angle brackets (`<ink>`, `<model-0>`), which no escaped text can be; `page.html` looks them up in
-the theme that is on when it draws.
+Colours are names in angle brackets (`<ink>`, `<model-0>`), which no escaped text can be; `report_page.html` looks them
+up in the theme that is on when it draws.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from regard.show.html import inert_json, numbers, scroller
-from regard.show.numbers import brief, short
+from regard.show.markup import inert_json, numbers_behind, scroller
+from regard.show.numbers import short
+from regard.show.text import brief
 
 Chart = dict[str, Any]  # {"name": what its button says, "data": traces, "layout": title, axes, height}
 Trace = dict[str, Any]
 
-COLOURS = 6  # in page.html; signs and dashes go round at another pace, so that 42 models look different
-SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖", "star": "★"}
-DASHES = ("solid", "7px,4px", "2px,3px", "9px,3px,2px,3px", "13px,3px", "9px,3px,2px,3px,2px,3px", "4px,2px")
+MODEL_COLOURS = 6  # in report_page.html; signs and dashes go round at another pace, so that 42 models look different
+MODEL_SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖", "star": "★"}
+MODEL_DASHES = ("solid", "7px,4px", "2px,3px", "9px,3px,2px,3px", "13px,3px", "9px,3px,2px,3px,2px,3px", "4px,2px")
 MANY = 10  # points of a line that still get a mark each
+BEHIND = {"showlegend": False, "hoverinfo": "skip"}  # what lies behind a line and has no name
 
 
-def figure(charts: Sequence[Chart], behind: str) -> str:
+def figure(charts: Sequence[Chart], table: str) -> str:
     """A chart, or one of several by button; under it a table of the same numbers."""
     buttons = "".join(
         f'<button type="button" aria-pressed="{"false" if at else "true"}">{escape(chart["name"])}</button>'
@@ -34,16 +36,13 @@ def figure(charts: Sequence[Chart], behind: str) -> str:
         f"<figure><figcaption><span>{escape(charts[0]['layout']['title'])}</span>"
         f'<button type="button" class="save">Save SVG</button></figcaption><div class="choices">{buttons}</div>'
         f'{scroller("<div></div>", "chart")}<script type="application/json">{inert_json(charts)}</script>'
-        f"{numbers(behind)}</figure>\n"
+        f"{numbers_behind(table)}</figure>\n"
     )
 
 
 def chart(name: str, title: str, data: Sequence[Trace], across: Chart, up: Chart, **more: Any) -> Chart:
-    return {
-        "name": brief(name, 32),
-        "data": data,
-        "layout": {"title": brief(title, 120), "xaxis": across, "yaxis": up, **more},
-    }
+    layout = {"title": brief(title, 120), "xaxis": across, "yaxis": up, **more}
+    return {"name": brief(name, 32), "data": data, "layout": layout}
 
 
 def axis(title: str, **more: Any) -> Chart:
@@ -62,40 +61,41 @@ def log_axis(title: str, values: Sequence[float]) -> Chart:
 
 
 def word_axis(title: str, words: Sequence[str], **more: Any) -> Chart:
-    ticks = {"tickvals": [*range(len(words))], "ticktext": [label(word, 16) for word in words]}
+    ticks = {"tickvals": [*range(len(words))], "ticktext": [plain(word, 16) for word in words]}
     return axis(title, **ticks, showgrid=False, **more)
 
 
-def look(place: int) -> tuple[str, str, str]:
+def model_style(place: int) -> tuple[str, str, str]:
     """Symbol, colour and dash of a model, wherever it is drawn."""
-    return list(SIGNS)[place % len(SIGNS)], f"<model-{place % COLOURS}>", DASHES[place % len(DASHES)]
+    symbol = list(MODEL_SIGNS)[place % len(MODEL_SIGNS)]
+    return symbol, f"<model-{place % MODEL_COLOURS}>", MODEL_DASHES[place % len(MODEL_DASHES)]
 
 
 def line(place: int, name: str, x: Sequence[Any], y: Sequence[Any]) -> Trace:
-    symbol, colour, dash = look(place)
-    drawn: Trace = {"x": x, "y": y, "name": label(name), "legendgroup": place}
+    symbol, colour, dash = model_style(place)
+    drawn: Trace = {"x": x, "y": y, "name": plain(name), "legendgroup": place}
     drawn["mode"] = "lines+markers" if len(x) <= MANY else "lines"
     drawn["line"] = {"color": colour, "dash": dash, "width": 2.5}
     return drawn | {"marker": {"symbol": symbol, "color": colour, "size": 8}}
 
 
-def thin(place: int, x: Sequence[Any], y: Sequence[Any]) -> Trace:
+def thin_line(place: int, x: Sequence[Any], y: Sequence[Any]) -> Trace:
     """A seed, behind the line of the mean."""
-    seed = {"x": x, "y": y, "mode": "lines", "line": {"color": look(place)[1], "width": 1}, "opacity": 0.5}
-    return seed | {"legendgroup": place, "showlegend": False, "hoverinfo": "skip"}
+    seed = {"x": x, "y": y, "mode": "lines", "line": {"color": model_style(place)[1], "width": 1}, "opacity": 0.5}
+    return seed | {"legendgroup": place, **BEHIND}
 
 
 def band(place: int, x: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trace:
     around = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]], "mode": "lines", "line": {"width": 0}}
-    filled = {"fill": "toself", "fillcolor": look(place)[1], "opacity": 0.15}
-    return around | filled | {"legendgroup": place, "showlegend": False, "hoverinfo": "skip"}
+    filled = {"fill": "toself", "fillcolor": model_style(place)[1], "opacity": 0.15}
+    return around | filled | {"legendgroup": place, **BEHIND}
 
 
 def dots(place: int, name: str, value: Chart) -> list[Trace]:
     """A mean with its interval, and each seed small beneath it."""
-    symbol, colour, _ = look(place)
+    symbol, colour, _ = model_style(place)
     mean, seeds = value["mean"], value["each"] if len(value["each"]) > 1 else []
-    dot: Trace = {"x": [mean], "y": [place], "mode": "markers", "name": label(name)}
+    dot: Trace = {"x": [mean], "y": [place], "mode": "markers", "name": plain(name)}
     dot["marker"] = {"symbol": symbol, "color": colour, "size": 13}
     if value["low"] is not None and value["high"] is not None:
         ends = {"array": [value["high"] - mean], "arrayminus": [mean - value["low"]]}
@@ -106,11 +106,10 @@ def dots(place: int, name: str, value: Chart) -> list[Trace]:
 
 def heat(weights: Sequence[Sequence[float]], most: float) -> Trace:
     drawn: Trace = {"type": "heatmap", "z": [[round(weight, 3) for weight in row] for row in weights]}
-    drawn |= {"zmin": 0, "zmax": most}
-    drawn |= {"colorscale": "<scale>", "showscale": False, "xgap": 1, "ygap": 1, "name": ""}
+    drawn |= {"zmin": 0, "zmax": most, "colorscale": "<scale>", "showscale": False, "xgap": 1, "ygap": 1, "name": ""}
     return drawn | {"hovertemplate": "%{y} → %{x}: %{z:.2f}"}
 
 
-def label(text: str, most: int = 32) -> str:
+def plain(text: str, most: int = 32) -> str:
     """Text that Plotly shows as it is: short, and without what it would take for markup or for mathematics."""
     return escape(brief(text, most), quote=False).replace("$", "&#36;")

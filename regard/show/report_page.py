@@ -1,39 +1,23 @@
-"""page: a comparison as one HTML file that opens anywhere: words, charts, and the numbers behind each chart.
+"""A comparison as one HTML file that opens anywhere: words, charts, and the numbers behind each chart.
 
-Tables are written here, so that they can be read without a script; `page.html` draws the charts.
+It shows what the comparison's JSON holds and decides nothing: what is read, counted and judged by has its name there.
+Tables are written here, so that they can be read without a script; `report_page.html` draws the charts.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from importlib.resources import files
+from statistics import fmean
 from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from regard.compare.summary import covers_0
-from regard.show.attention_page import SCALES, scale, visible
-from regard.show.html import Html, grid, inert_json, policy_hash, quiet, scroller, table
-from regard.show.numbers import NONE, brief, count, decimals, fixed, interval, mean, power, short, tidy
-from regard.show.report_charts import (
-    COLOURS,
-    SIGNS,
-    Chart,
-    axis,
-    band,
-    chart,
-    dots,
-    figure,
-    heat,
-    label,
-    line,
-    log_axis,
-    look,
-    thin,
-    word_axis,
-)
+from regard.show import report_charts as charts
+from regard.show.colours import SCALES, colour_scale
+from regard.show.markup import Html, fill_template, html_grid, html_table, inert_json, policy_hash, quiet, scroller
+from regard.show.numbers import NONE, decimals, fixed, interval, power, short, whole
+from regard.show.text import brief, tidy, visible
 
 Part = Mapping[str, Any]  # of what REPORT.json holds
 
@@ -50,27 +34,24 @@ COSTS = {
 REACH = "How many steps lie between a word that is read and the word it matters to, of n words."
 
 
-def page(comparison: Part) -> str:
+def report_page(comparison: Part) -> str:
     """One HTML document with all it needs inside."""
     c = tidy(comparison)
-    template = files("regard.show").joinpath("report_page.html").read_text(encoding="utf-8")
     sections = [(key, title, inner) for key, (title, write) in SECTIONS.items() if (inner := write(c))]
     plotly = get_plotlyjs()
-    scripts = f"{policy_hash(template.split('<script>')[1].split('</script>')[0])} {policy_hash(plotly)}"
-    parts = {
-        "policy": f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'",
-        "title": escape(brief(c["title"], 200)),
-        "about": escape(f"{c['made']['date']} · {c['task']} · regard {c['made']['version']}"),
-        "contents": "\n".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in sections),
-        "sections": "\n".join(
+    return fill_template(
+        "report_page.html",
+        plotly_hash=policy_hash(plotly),
+        title=escape(brief(c["title"], 200)),
+        about=escape(f"{c['made']['date']} · {c['task']} · regard {c['made']['version']}"),
+        contents="\n".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in sections),
+        sections="\n".join(
             f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{title}</h2>\n{inner}</section>'
             for key, title, inner in sections
         ),
-        "scales": inert_json({theme: scale(*ends)[::15] for theme, ends in SCALES.items()}),
-        "plotly": plotly,
-    }
-    return re.sub("«(\\w+)»", lambda found: parts[found[1]], template)  # in one pass: what is put in is not read again
+        scales=inert_json({theme: colour_scale(*ends)[::15] for theme, ends in SCALES.items()}),
+        plotly=plotly,
+    )
 
 
 # --- sections: markup, or nothing where there is nothing to tell -----------------------------------------------------
@@ -89,7 +70,7 @@ def _compared(c: Part) -> str:
         "Sizes": ", ".join(f"{data[part]} for {use}" for part, use in USES.items() if data[part]),
         "Budget": c["budget"]["text"],
         "Seeds": ", ".join(map(str, c["seeds"])),
-        "Machine": f"{machine['processor']}, {machine['cores']} cores, {count(machine['memory_gb'])} GB; "
+        "Machine": f"{machine['processor']}, {machine['cores']} cores, {whole(machine['memory_gb'])} GB; "
         f"threads a run: {machine['threads']}, runs at a time: {machine['jobs']}",
         "Versions": f"regard {made['version']}, torch {machine['torch']}",
     }
@@ -102,9 +83,9 @@ def _compared(c: Part) -> str:
             {
                 "model": name,
                 "from": " ".join([model["paper"] or "", f"({model['year']})" if model["year"] else ""]).strip() or NONE,
-                "parameters": count(model["parameters"] or None),  # what counts has none
-                "minutes a run": fixed(mean([run["minutes"] for run in runs]), 1),
-                f"{c['counts']} a run": count(mean([run["tokens"] for run in runs])),
+                "parameters": whole(model["parameters"] or None),  # what counts has none
+                "minutes a run": fixed(_mean(run["minutes"] for run in runs), 1),
+                f"{c['counts']} a run": whole(_mean(run["tokens"] for run in runs)),
                 "runs": ", ".join(f"{many} {state}" for state, many in states.items() if many) or NONE,
             }
         )
@@ -118,7 +99,7 @@ def _compared(c: Part) -> str:
         for name, lines in commands.items()
         if lines
     )
-    models = scroller(table(rows, wordy=("from", "runs"))) if rows else ""
+    models = scroller(html_table(rows, wordy=("from", "runs"))) if rows else ""
     return (
         f"{_facts(facts)}\n{models}\n"
         f"<details><summary>Commands, settings and files</summary>{''.join(blocks)}</details>"
@@ -129,26 +110,24 @@ def _quality(c: Part) -> str:
     measures = [measure for measure in c["measures"] if any(_value(model, measure) for model in c["models"])]
     if not measures:
         return _curves(c)
-    cells = table([{"model": _name(c, m["name"]), **_cells(c, measures, m["values"])} for m in c["models"]])
-    names = word_axis("model", [m["name"] for m in c["models"]], range=[len(c["models"]) - 0.5, -0.5])
-    charts = []
+    cells = html_table([{"model": _name(c, m["name"]), **_cells(c, measures, m["values"])} for m in c["models"]])
+    names = charts.word_axis("model", [m["name"] for m in c["models"]], range=[len(c["models"]) - 0.5, -0.5])
+    drawn = []
     for measure in measures:
         known = [(place, m["name"], value) for place, m in enumerate(c["models"]) if (value := _value(m, measure))]
-        data = [trace for one in known for trace in dots(*one)]
+        data = [trace for one in known for trace in charts.dots(*one)]
         said = "with 95 % intervals" if any("error_x" in trace for trace in data) else "of each model"
         size = {"showlegend": False, "height": 150 + 56 * len(c["models"])}
-        charts.append(chart(measure["name"], f"{measure['name']} {said}", data, _up(measure), names, **size))
+        drawn.append(charts.chart(measure["name"], f"{measure['name']} {said}", data, _up(measure), names, **size))
     notes = ["Small marks are single seeds."] * (len(c["seeds"]) > 1)
     notes += [f"{m['name']}: {m['better']} is better. {m['note']}" for m in measures]
-    return (
-        f'{scroller(cells)}\n{figure(charts, cells)}<div class="notes">{"".join(map(quiet, notes))}</div>\n{_curves(c)}'
-    )
+    below = f'<div class="notes">{"".join(map(quiet, notes))}</div>'
+    return f"{scroller(cells)}\n{charts.figure(drawn, cells)}{below}\n{_curves(c)}"
 
 
 def _curves(c: Part) -> str:
     """What validations found: the main measure where they took it, and the loss."""
-    main = next(iter(c["measures"]), {"key": "", "name": ""})
-    drawn = _curve(c, main["key"], main["name"], _unit(main)) if main["key"] else ""
+    drawn = "".join(_curve(c, measure["key"], measure["name"], _unit(measure)) for measure in c["measures"][:1])
     drawn += _curve(c, "loss", "loss", "loss (nats a token)")
     several = any(len(model["curves"]) > 1 for model in c["models"])
     said = quiet("The mean over seeds is drawn thick, each seed thin.") if several else ""
@@ -156,38 +135,39 @@ def _curves(c: Part) -> str:
 
 
 def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
-    models = [(at, {**m, "curves": [one for one in m["curves"] if one.get(what)]}) for at, m in enumerate(c["models"])]
-    models = [(place, model) for place, model in models if model["curves"]]
-    if not models:
+    known = [(at, m["name"], [one for one in m["curves"] if one.get(what)]) for at, m in enumerate(c["models"])]
+    known = [(place, name, curves) for place, name, curves in known if curves]
+    if not known:
         return ""
-    slow = max(s for _, m in models for curve in m["curves"] for s in curve["seconds"] or [0]) >= 120
+    slow = max(s for _, _, curves in known for curve in curves for s in curve["seconds"] or [0]) >= 120
     unit = "minutes" if slow else "seconds"
     axes = {
-        "seconds": ("Time", axis(f"training time ({unit})")),
-        "tokens": (c["counts"].capitalize(), axis(f"training {c['counts']}", exponentformat="SI")),
-        "flops": ("FLOPs", axis("training FLOPs", exponentformat="power")),
+        "seconds": ("Time", charts.axis(f"training time ({unit})")),
+        "tokens": (c["counts"].capitalize(), charts.axis(f"training {c['counts']}", exponentformat="SI")),
+        "flops": ("FLOPs", charts.axis("training FLOPs", exponentformat="power")),
     }
-    data: dict[str, list[Chart]] = {key: [] for key in axes}
+    data: dict[str, list[charts.Trace]] = {key: [] for key in axes}
     rows = []
-    for place, model in models:
-        curves = [{**one, "seconds": [s / 60 if slow else s for s in one["seconds"]]} for one in model["curves"]]
+    for place, name, curves in known:
+        curves = [{**one, "seconds": [s / 60 if slow else s for s in one["seconds"]]} for one in curves]
         columns = {key: zip(*(one[key] for one in curves), strict=False) for key in (*axes, what)}  # of all seeds
-        means = {key: list(map(mean, column)) for key, column in columns.items()}
+        means = {key: list(map(_mean, column)) for key, column in columns.items()}
         for key in axes:
-            drawn = [thin(place, one[key], one[what]) for one in curves if len(curves) > 1]
-            data[key] += [*drawn, line(place, model["name"], means[key], means[what])] if means[key] else []
+            thin = [charts.thin_line(place, one[key], one[what]) for one in curves if len(curves) > 1]
+            data[key] += [*thin, charts.line(place, name, means[key], means[what])] if means[key] else []
         for curve in curves + [{"seed": "mean", **means}] * (len(curves) > 1):
             for at, value in enumerate(curve[what]):
                 seconds, tokens, flops = (curve[key][at] if curve[key] else None for key in axes)
-                row = {"model": _name(c, model["name"]), "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
-                rows.append(row | {c["counts"]: count(tokens), "FLOPs": power(flops), called: fixed(value, 3)})
-    up = axis(f"validation {label(unit_of)}")
-    charts = [
-        chart(name, f"Validation {called} against {across['title']['text'].split(' (')[0]}", data[key], across, up)
-        for key, (name, across) in axes.items()
+                row = {"model": _name(c, name), "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
+                rows.append(row | {c["counts"]: whole(tokens), "FLOPs": power(flops), called: fixed(value, 3)})
+    up = charts.axis(f"validation {charts.plain(unit_of)}")
+    title = f"Validation {called} against"
+    drawn = [
+        charts.chart(button, f"{title} {across['title']['text'].split(' (')[0]}", data[key], across, up)
+        for key, (button, across) in axes.items()
         if data[key]
     ]
-    return figure(charts, table(rows))
+    return charts.figure(drawn, html_table(rows))
 
 
 def _lengths(c: Part) -> str:
@@ -198,24 +178,24 @@ def _lengths(c: Part) -> str:
     measure, lines, bands = c["measures"][0], [], []
     digits = _digits(c, measure)
     across = f"words in the {c['reads']}"
-    rows = {first: {across: span, "sentences": NONE} for first, span in spans.items()}
-    for place, model in enumerate(c["models"]):
-        if not (parts := model["lengths"]):
-            continue
-        for row in rows.values():
-            row[model["name"]] = NONE
+    known = [(place, m["name"], m["lengths"]) for place, m in enumerate(c["models"]) if m["lengths"]]
+    rows = {
+        first: {across: span, "sentences": NONE, **dict.fromkeys((name for _, name, _ in known), NONE)}
+        for first, span in spans.items()
+    }
+    for place, name, parts in known:
         for part in parts:
-            row = rows[part["from"]]
-            row["sentences"] = count(part["sentences"])
             around = interval(part, digits)
-            row[model["name"]] = fixed(part["mean"], digits) + (f" ({around})" if around != NONE else "")
-        lines.append(line(place, model["name"], [spans[p["from"]] for p in parts], [p["mean"] for p in parts]))
-        known = [part for part in parts if part["low"] is not None and part["high"] is not None]
-        ends = ([part[end] for part in known] for end in ("low", "high"))
-        bands += [band(place, [spans[part["from"]] for part in known], *ends)] if known else []
+            said = fixed(part["mean"], digits) + (f" ({around})" if around != NONE else "")
+            rows[part["from"]] |= {"sentences": whole(part["sentences"]), name: said}
+        lines.append(charts.line(place, name, [spans[one["from"]] for one in parts], [one["mean"] for one in parts]))
+        sure = [part for part in parts if part["low"] is not None and part["high"] is not None]
+        ends = ([part[end] for part in sure] for end in ("low", "high"))
+        bands += [charts.band(place, [spans[part["from"]] for part in sure], *ends)] if sure else []
     title = f"{measure['name']} by length of the {c['reads']}{', with 95 % intervals' if bands else ''}"
-    lengths = axis(across, type="category", categoryarray=list(spans.values()), tickangle=0)
-    return figure([chart("", title, bands + lines, lengths, _up(measure))], table(list(rows.values())))
+    lengths = charts.axis(across, type="category", categoryarray=list(spans.values()), tickangle=0)
+    drawn = charts.chart("", title, bands + lines, lengths, _up(measure))
+    return charts.figure([drawn], html_table(list(rows.values())))
 
 
 def _learnt(c: Part) -> str:
@@ -229,7 +209,7 @@ def _learnt(c: Part) -> str:
         if c["diagonal_error"] is not None:
             diagonal = {"model": "guessing the diagonal", "alignment error": fixed(c["diagonal_error"], 3)}
             rows.append(dict.fromkeys(rows[0], "") | diagonal)
-        said = quiet("Alignment error: 0 is every link right and none besides.") + scroller(table(rows))
+        said = quiet("Alignment error: 0 is every link right and none besides.") + scroller(html_table(rows))
     if not c["alignments"]:
         return said
     sources = (escape(brief(" ".join(one["source"]), 90)) for one in c["alignments"])
@@ -239,14 +219,9 @@ def _learnt(c: Part) -> str:
         f"{said}\n<h3>Alignments</h3>\n"
         f"{quiet(shared)}\n"
         f'<p class="choose"><label for="sentence">Sentence</label> <select id="sentence">{options}</select></p>\n'
-        f'<p class="quiet scale">weight 0 <i></i> {"1" if _whole(c) else "the largest of the text"}</p>\n'
+        f'<p class="quiet scale">weight 0 <i></i> {"1" if c["weights_to_one"] else "the largest of the text"}</p>\n'
         f"{''.join(_alignment(c, at, one) for at, one in enumerate(c['alignments']))}"
     )
-
-
-def _whole(c: Part) -> bool:
-    """Whether colours go up to 1. What names a text looks at all of it at once, and never so far."""
-    return bool(c["task"] == "translation")
 
 
 def _alignment(c: Part, at: int, one: Part) -> str:
@@ -256,22 +231,22 @@ def _alignment(c: Part, at: int, one: Part) -> str:
 
 def _maps(c: Part, one: Part) -> str:
     """Where each model looked, one beside the other if the words leave room."""
-    figures, least = [], 0.0
+    figures, least, to_one = [], 0.0, c["weights_to_one"]
     weights_of = (weight for model in one["models"] for row in model["weights"] for weight in row)
-    most = 1.0 if _whole(c) else max(weights_of, default=1.0)
+    most = 1.0 if to_one else max(weights_of, default=1.0)
     for model in one["models"]:
         source = [visible(word) for word in model["source"]]  # its tokens may be its own
-        target, weights = [visible(word) if _whole(c) else word for word in model["target"]], model["weights"]
+        target, weights = [visible(word) if to_one else word for word in model["target"]], model["weights"]
         if not target:
             continue
         small = {"tickfont": {"size": 11.5}}
-        across = word_axis(c["reads"], source, side="top", tickangle=-90, **small)
-        up = word_axis("output", target, autorange="reversed", **small)
+        across = charts.word_axis(c["reads"], source, side="top", tickangle=-90, **small)
+        up = charts.word_axis("output", target, autorange="reversed", **small)
         least = max(least, 5 + 0.43 * max(map(len, up["ticktext"])) + 0.8 * len(source))
         cells = [[word, *(fixed(w, 2) for w in row)] for word, row in zip(target, weights, strict=True)]
-        title = f"{model['name']}: {model['kind']}"
-        drawn = chart("", title, [heat(weights, most)], across, up, showlegend=False)
-        figures.append(figure([drawn], grid(["", *(brief(word, 24) for word in source)], cells)))
+        title, data = f"{model['name']}: {model['kind']}", [charts.heat(weights, most)]
+        drawn = charts.chart("", title, data, across, up, showlegend=False)
+        figures.append(charts.figure([drawn], html_grid(["", *(brief(word, 24) for word in source)], cells)))
     return f'<div class="beside" style="--least: {least:.1f}rem">{"".join(figures)}</div>' if figures else ""
 
 
@@ -282,11 +257,11 @@ def _cost(c: Part) -> str:
     for model in c["models"]:
         main = {_unit(m): fixed((_value(model, m) or {"mean": None})["mean"], _digits(c, m)) for m in c["measures"][:1]}
         said = {
-            name: _spread(model["cost"].get(key), power if "flops" in key else count) for key, name in names.items()
+            name: _spread(model["cost"].get(key), power if "flops" in key else whole) for key, name in names.items()
         }
         rows.append({"model": _name(c, model["name"]), **main, **said})
     several = quiet("Means; where seeds differ, the least and the most of them too.") if len(c["seeds"]) > 1 else ""
-    return several + scroller(table(rows)) if names else ""
+    return several + scroller(html_table(rows)) if names else ""
 
 
 def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
@@ -301,7 +276,7 @@ def _reach(c: Part) -> str:
     models = [(place, model["name"], model["reach"]) for place, model in enumerate(c["models"]) if model["reach"]]
     paths = [(_name(c, name), reach["path"]) for _, name, reach in models if reach["path"]]
     heads = ["model", "path"]
-    parts = [quiet(REACH), scroller(grid(heads, paths, wordy=heads))] if paths else []
+    parts = [quiet(REACH), scroller(html_grid(heads, paths, wordy=heads))] if paths else []
     for key, title, of, up in (
         ("gradient", "Gradient norm against distance", "distance (tokens)", "gradient norm (log scale)"),
         ("time", "Time against length", "length (tokens, log scale)", "seconds to read and write (log scale)"),
@@ -313,9 +288,10 @@ def _reach(c: Part) -> str:
         at = sorted({x for points in known.values() for x in points})
         marks = at[:: -(-len(at) // 8)]
         scaled = {"type": "log", "tickvals": marks, "ticktext": list(map(str, marks))} if key == "time" else {}
-        data = [line(*who, list(points), [y or None for y in points.values()]) for who, points in known.items()]
+        data = [charts.line(*who, list(points), [y or None for y in points.values()]) for who, points in known.items()]
         rows = [{of: f"{x:,}", **{name: short(points.get(x)) for (_, name), points in known.items()}} for x in at]
-        parts.append(figure([chart("", title, data, axis(of, **scaled), log_axis(up, heights))], table(rows)))
+        drawn = charts.chart("", title, data, charts.axis(of, **scaled), charts.log_axis(up, heights))
+        parts.append(charts.figure([drawn], html_table(rows)))
     return "\n".join(parts)
 
 
@@ -331,7 +307,7 @@ def _language(c: Part) -> str:
             }
             for mixture in c["mixtures"]
         ]
-        parts += ["<h3>Mixtures</h3>", scroller(table(rows, wordy=("mixture", "weights")))]
+        parts += ["<h3>Mixtures</h3>", scroller(html_table(rows, wordy=("mixture", "weights")))]
     written = {model["name"]: model["samples"] for model in c["models"] if model["samples"]}
     cards = (_card(_name(c, name), samples) for name, samples in written.items())
     parts += ["<h3>What they write</h3>", f'<div class="outputs">{"".join(cards)}</div>'] if written else []
@@ -343,47 +319,35 @@ def _significance(c: Part) -> str:
     rows = []
     for pair in c["pairs"]:
         measure, first, second = measures[pair["measure"]], pair["first"], pair["second"]
-        digits, tested = _digits(c, measure), pair["low"] is not None and pair["high"] is not None
-        if not tested:
-            verdict = "not tested"
-        elif covers_0(pair):
-            verdict = "cannot be told apart"
-        else:
-            verdict = f"{first if (pair['difference'] > 0) == (measure['better'] == 'higher') else second} is better"
+        digits, around = _digits(c, measure), interval(pair, _digits(c, measure), "+")
+        verdict = f"{pair['better']} is better" if pair["better"] else "cannot be told apart"
         rows.append(
             {
                 "first": _name(c, first),
                 "second": _name(c, second),
                 "measure": f"{measure['name']}, {pair['where']}",
                 "first − second": fixed(pair["difference"], digits, "+"),
-                INTERVAL: interval(pair, digits, "+"),
+                INTERVAL: around,
                 "p": NONE if pair["p"] is None else f"{pair['p']:.2g}",
-                "in words": verdict,
+                "in words": "not tested" if around == NONE else verdict,
             }
         )
-    return scroller(table(rows, wordy=("second", "measure", "in words"))) if rows else ""
+    return scroller(html_table(rows, wordy=("second", "measure", "in words"))) if rows else ""
 
 
 def _mistakes(c: Part) -> str:
-    articles = []
+    articles, by = [], c["judged_by"]  # without a score an output is right or wrong
     for mistake in c["mistakes"]:
-        cards = (
-            _card(f'{_name(c, one["model"])} <span class="quiet">{_judged(c, one["score"])}</span>', [one["text"]])
-            for one in mistake["outputs"]
-        )
+        cards = []
+        for one in mistake["outputs"]:
+            said = f"score {fixed(one['score'], 1)}" if by else "right" if one["score"] else "wrong"
+            cards.append(_card(f'{_name(c, one["model"])} <span class="quiet">{said}</span>', [one["text"]]))
         texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or NONE})
         maps = _maps(c, mistake)
         looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
         articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')
-    by = {"translation": "; score: chrF of the sentence", "tagging": "; score: the tags that are right, in per cent"}
-    said = quiet(f"Where the models, the first seed of each, differ most{by.get(c['task'], '')}.")
-    return said + "".join(articles) if articles else ""
-
-
-def _judged(c: Part, score: float) -> str:
-    if c["task"] == "classification":
-        return "right" if score else "wrong"
-    return f"score {fixed(score, 1)}"
+    about = quiet(f"Where the models, the first seed of each, differ most{f'; score: {by}' if by else ''}.")
+    return about + "".join(articles) if articles else ""
 
 
 SECTIONS = {
@@ -394,7 +358,7 @@ SECTIONS = {
     "learnt": ("What is learnt", _learnt),
     "cost": ("Cost", _cost),
     "reach": ("Reach", _reach),
-    "language": ("Language", _language),
+    "writing": ("Language", _language),
     "significance": ("Significance", _significance),
     "mistakes": ("Mistakes", _mistakes),
 }
@@ -408,8 +372,8 @@ def _name(c: Part, name: str) -> Html:
     place = next((at for at, model in enumerate(c["models"]) if model["name"] == name), None)
     if place is None:
         return Html(escape(name))
-    sign = SIGNS[look(place)[0]]
-    return Html(f'<span class="model"><i class="m{place % COLOURS}" aria-hidden="true">{sign}</i>{escape(name)}</span>')
+    sign, colour = charts.MODEL_SIGNS[charts.model_style(place)[0]], place % charts.MODEL_COLOURS
+    return Html(f'<span class="model"><i class="m{colour}" aria-hidden="true">{sign}</i>{escape(name)}</span>')
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -420,6 +384,11 @@ def _facts(facts: Mapping[str, str]) -> str:
 def _card(head: str, texts: Sequence[str]) -> str:
     said = "".join(f'<p dir="auto">{escape(text) or NONE}</p>' for text in texts)
     return f'<div class="card"><h4>{head}</h4>{said}</div>\n'
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _value(model: Part, measure: Part) -> Any:
@@ -448,5 +417,5 @@ def _unit(measure: Part) -> str:
     return f"{measure['name']} ({measure['unit']})" if measure["unit"] else str(measure["name"])
 
 
-def _up(measure: Part) -> Chart:
-    return axis(f"{label(_unit(measure))}, {measure['better']} is better")
+def _up(measure: Part) -> charts.Chart:
+    return charts.axis(f"{charts.plain(_unit(measure))}, {measure['better']} is better")

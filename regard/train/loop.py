@@ -69,7 +69,7 @@ def train_steps(
             config.schedule, step=training.step + 1, warmup=config.warmup, done=done
         )
         for group in training.optimiser.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["pace"]
         objective, nll, tokens = 0.0, 0.0, 0
         training.optimiser.zero_grad()
         for _ in range(config.accumulate):
@@ -116,8 +116,8 @@ def train_steps(
         if training.step % config.validate_every == 0 or progress.done >= 1:
             progress = validated(training, progress, validate, save_best)
             progress = replace(progress, done=training.done(batches))  # validating took time, too
-        if config.patience and training.stale >= config.patience:
-            progress = replace(progress, finished=f"{training.stale} validations without a better one")
+        if training.gave_up:
+            progress = replace(progress, finished=f"early stopping, {training.stale} validations without a better one")
         elif progress.done >= 1:
             progress = replace(progress, finished="the budget is used")
         yield progress
@@ -176,7 +176,7 @@ def validated(training: Training, progress: Progress, validate: Validation, save
             raise UserError(f"The validation loss was not finite at step {training.step}: lower train.learning_rate.")
         improved = training.better(metrics)
         if improved:
-            training.best, training.stale = metrics[training.config.metric], 0
+            training.best, training.stale = metrics[training.metric.key], 0
             save_best()
         else:
             training.stale += 1

@@ -30,21 +30,22 @@ from regard.checkpoint import (
     writing,
 )
 from regard.data.batches import Encoded
+from regard.data.fields import Fields, Text
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
-from regard.data.tokenizers import Tokenizers
 from regard.exchange.word_vectors import begin_with
 from regard.interface import Fits, Progress, Sample, UserError
-from regard.recipe import Recipe, read_recipe, refuse_other_code
+from regard.loading import read_recipe
+from regard.recipe import Recipe, refuse_other_code
 from regard.run import Run, build_model
-from regard.train.corpora import CORPORA
 from regard.train.cost import first_batches, flops_per_token
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
 from regard.train.training import BUDGETS, Precision, Training
-from regard.train.weights import load_weights, weights
+from regard.train.transfer import Taken, fields_from, find_run, load_fitting
+from regard.train.weights import weights
 
-MAY_GROW = {f"train.{budget}" for budget in BUDGETS}
+MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
@@ -72,27 +73,29 @@ class Session:
         if self.device.type == "cpu" and facts["precision"] != "float32":
             machine.probe_bf16()  # answers while the data is read
         self.recipe = recipe
-        self.corpus = CORPORA[recipe.task](recipe)
+        self.corpus = recipe.task.corpus(recipe)
         teacher = recipe.train.from_
         self.teacher = find_run(teacher, recipe.folder) if teacher and not self.resumed else None
-        self.tokenizers = self._tokenizers()
+        self.fields = self._fields()
         self.left_out: dict[str, int] = {}  # examples of a split that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
-        model = build_model(recipe, self.tokenizers).to(self.device)
-        self.batches = self.corpus.batches(self.encoded["train"], model)
-        self.run = Run(recipe, self.tokenizers, model, self.device, self.folder.path.name)
+        model = build_model(recipe, self.fields).to(self.device)
+        self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
+        self.run = Run(recipe, self.fields, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])
         settings = dataclasses.replace(recipe.train, precision=precision, tokens=self._most_tokens(model))
-        self.training = Training(model, settings, self.device)
+        self.training = Training(model, settings, self.device, metric=recipe.metric)
+        self.corpus.prepare(model, self.encoded["train"])
+        self.taken: Taken | None = None  # of the run that this one starts from
         torch.manual_seed(recipe.seed)
         if self.resumed:
             saved = read_tensors(self.folder.last)
             self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
         else:
             if vectors := recipe.train.vectors:
-                begin_with(model, self.tokenizers.source, find(vectors, recipe.folder))
+                begin_with(model, self.fields.tokenizer(), find(vectors, recipe.folder))
             if self.teacher:
-                load_weights(model, read_tensors(self.teacher.best)[0], origin=self.teacher.best)
+                self.taken = load_fitting(model, recipe, self.fields, self.teacher, recipe.train.parts)
             write_atomically(self.folder.environment, json.dumps({**facts, "precision": precision}, indent=2) + "\n")
             self.save()
         # last of the files: a folder without it was never begun, one with it has them all
@@ -147,50 +150,55 @@ class Session:
         most = max(1, int(limit.flops / a_token))
         return min(most, limit.tokens or most)
 
-    def _tokenizers(self) -> Tokenizers:
-        # what an attempt that failed before it began has left may be of other text
+    def _fields(self) -> Fields:
+        # what an attempt that failed before it began has left may be of other data
         if self.resumed:
-            return Tokenizers.read(self.folder.tokenizer)
-        # a teacher's weights know its words only
-        tokenizers = Tokenizers.read(self.teacher.tokenizer) if self.teacher else self.corpus.tokenizers()
-        write_atomically(self.folder.tokenizer, tokenizers.to_json())
-        return tokenizers
+            return Fields.read(self.folder.fields, self.recipe.task.fields)
+        fields: Fields = (
+            fields_from(self.teacher, self.corpus, self.recipe.train.parts)
+            if self.teacher
+            else self.corpus.learn_fields()
+        )
+        write_atomically(self.folder.fields, fields.to_json())
+        return fields
 
-    def _encoded(self, split: Split) -> tuple[Encoded, ...]:
-        """The tokens of each side, on the disk."""
-        names = [f"{split}.{side}" for side in self.corpus.sides]
+    def _encoded(self, split: Split) -> dict[str, Encoded]:
+        """Each side, on the disk."""
+        names = {side: f"{split}.{side}" for side in self.fields}
         left_out = left_out_of(self.folder.data, split) if self.resumed else None
         if left_out is None:
             with writing(self.folder.data), ExitStack() as stack:
                 make_folder(self.folder.data)
-                adds = [stack.enter_context(Encoded.writer(self.folder.data, name)) for name in names]
+                adds = {
+                    side: stack.enter_context(Encoded.writer(self.folder.data, name, self.fields[side].dtype))
+                    for side, name in names.items()
+                }
                 left_out = self._encode(split, adds)
             write_atomically(self.folder.data / split, " ".join([str(left_out), *hashes(self.folder.data, split)]))
-        encoded = tuple(Encoded.open(self.folder.data, name) for name in names)
+        encoded = {side: Encoded.open(self.folder.data, name) for side, name in names.items()}
         self.left_out[split] = left_out
-        if not len(encoded[0].tokens):
+        amount = len(next(iter(encoded.values())).tokens)
+        if not amount:
             short = f" of at most {self.recipe.tokens.longest} tokens a side" if left_out else ""
             raise UserError(f"The {split} data is empty: give at least one of its {self.corpus.noun}{short}.")
-        if self.corpus.whole_file and len(encoded[0].tokens) < 2:
+        if self.corpus.whole_file and amount < 2:
             raise UserError(f"The {split} data is too short: give at least two tokens of text.")
         return encoded
 
-    def _encode(self, split: Split, adds: list[Callable[..., None]]) -> int:
+    def _encode(self, split: Split, adds: dict[str, Callable[..., None]]) -> int:
         """Write all examples; how many were left out."""
-        left_out, longest, whole = 0, self.recipe.tokens.longest, self.corpus.whole_file
-        begun = False
-        for chunk in chunks(self.corpus.texts(split)):
-            sides = zip(*chunk, strict=True)
-            every = (
-                encode(list(side), continued=whole)
-                for encode, side in zip(self.corpus.encoders(self.tokenizers), sides, strict=False)
-            )
-            for example in zip(*every, strict=True):
-                if not whole and not all(0 < len(ids) <= longest for ids in example[:2]):
+        left_out, whole, begun = 0, self.corpus.whole_file, False
+        raw_sides = [side for side in self.fields if self.fields[side].shape is not None]
+        for chunk in chunks(self.corpus.examples(split)):
+            raws = dict(zip(raw_sides, zip(*chunk, strict=True), strict=True))
+            every = self.fields.encode(raws, continued=whole)
+            for sides in zip(*every.values(), strict=True):
+                example = dict(zip(every, sides, strict=True))
+                if not whole and not self.corpus.fits(example):
                     left_out += 1
                     continue
-                for add, ids in zip(adds, example, strict=True):
-                    add(ids, continued=whole and begun)
+                for side, add in adds.items():
+                    add(example[side], continued=whole and begun)
                 begun = True
         return left_out
 
@@ -200,11 +208,12 @@ class Session:
 
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
         """The first training texts, side after side: as written, in tokens, and put together again."""
-        for example in islice(self.corpus.texts("train"), 1 if self.corpus.whole_file else count):
-            for text, tokenizer in zip(example, self.tokenizers, strict=False):
+        texts = [field for side in self.fields if isinstance(field := self.fields[side], Text)]
+        for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
+            for text, field in zip(example, texts, strict=False):
                 beginning = text[:EXAMPLE]
-                shown = [piece.text for piece in tokenizer.pieces(beginning)]
-                yield beginning, shown, tokenizer.decode(tokenizer.encode(beginning))
+                shown = [piece.text for piece in field.tokenizer.pieces(beginning)]
+                yield beginning, shown, field.tokenizer.decode(field.tokenizer.encode(beginning))
 
     # --- stepping ---
 
@@ -213,7 +222,8 @@ class Session:
         attempt = int(time.time())
         saved = time.monotonic()
         if isinstance(self.run.model, Fits):
-            steps = fit_steps(self.training, self.encoded["train"][0], validate=self.validate, save_best=self.save_best)
+            texts = self.encoded["train"]["target"]
+            steps = fit_steps(self.training, texts, validate=self.validate, save_best=self.save_best)
         else:
             steps = train_steps(self.training, self.batches, validate=self.validate, save_best=self.save_best)
         for progress in steps:
@@ -243,7 +253,8 @@ class Session:
         append(self.folder.samples, "".join(f"step {progress.step}\n{each}" for each in shown))
 
     def validate(self) -> tuple[dict[str, float], tuple[Sample, ...]]:
-        return self.corpus.validate(self.run, self.encoded["valid"])
+        found: tuple[dict[str, float], tuple[Sample, ...]] = self.corpus.validate(self.run, self.encoded["valid"])
+        return found
 
 
 def hashes(folder: Path, split: Split) -> list[str]:
@@ -286,16 +297,3 @@ def refuse_changes(recipe: Recipe, folder: Folder) -> None:
                 f"{folder.path} was begun with {key} = {was}, and {now} is less: a run can only be made longer; "
                 "choose another folder with -o, or take the setting back."
             )
-
-
-def find_run(path: str, folder: Path) -> Folder:
-    """The run to begin from: absolute as it is, else from the recipe's folder, else from here."""
-    tries = [folder / path, Path(path)]
-    for candidate in tries:
-        if candidate.is_dir():
-            found = Folder(candidate).must_exist()
-            if not found.best.exists():
-                raise UserError(f"train.from = {path!r} has no model yet: train it until its first validation.")
-            return found
-    looked = " and ".join(str(candidate) for candidate in dict.fromkeys(map(Path.absolute, tries)))
-    raise UserError(f"train.from = {path!r} was not found: looked at {looked}; give a run folder.")

@@ -1,4 +1,5 @@
-"""A trial: a model of one's own learns from two short examples, and writes or names them, before any data is read."""
+"""A smoke test: before any data is read, a user's model learns from two examples, answers, and tells the truth about
+the probability of what it wrote."""
 
 from __future__ import annotations
 
@@ -9,67 +10,74 @@ import torch
 
 from regard import usercode
 from regard.config import is_place
-from regard.data.batches import SPELT, pad
-from regard.interface import BOS, PAD, UNK, Batch, Classifies, Fits, Generates, Learns, Scores, Tags, UserError
-from regard.models import design_of
-from regard.models.design import Vocabulary
-from regard.models.encoder_head import LABELS
-from regard.predict.search import Decoding, generate
+from regard.data.fields import Fields
+from regard.interface import Fits, Generates, Learns, Scores, UserError, Windowed
+from regard.predict.decoding import Decoding
+from regard.predict.search import generate, room
 from regard.recipe import Recipe
+from regard.run import Run, build_model
 
-LEARNS: dict[str, Any] = {"loss(batch)": Learns}
-WRITES: dict[str, Any] = {"start(batch) and step(tokens, state)": Generates}
-NEEDED: dict[str, dict[str, Any]] = {  # the promises that a task asks for
-    "translation": LEARNS | WRITES,
-    "language": {"loss(batch), or fit(texts) and restore(tensors)": Learns | Fits, "log_probs(batch)": Scores} | WRITES,
-    "classification": LEARNS | {"classify(batch)": Classifies},
-    "tagging": LEARNS | {"tag(batch)": Tags},
-}
-VOCAB = 100
-WORDS = [[UNK + 1, UNK + 2], [UNK + 3]]  # of two examples
+WRITTEN = 9  # tokens, at most: in so many steps hypotheses change their order
 
 
 def try_out(recipe: Recipe) -> None:
-    """Build the model, and see that one of a person's own does what its task asks for."""
-    vocabulary = Vocabulary(VOCAB, VOCAB, joint=True, per_word=recipe.task == "tagging")
-    model = design_of(recipe.model_name).build(recipe.model, vocabulary)
+    """Build the model, and see that a user's own does what its task asks for."""
+    task = recipe.task
+    fields = task.learn(lambda: task.toy, task.tokens())
+    model = build_model(recipe, fields)
     if not is_place(recipe.model_name):
-        return  # what is a person's own in it is a cell, which took a step when it was built
+        return  # what is the user's own in it is a cell, which took a step when it was built
     file = Path(recipe.model_name)
-    missing = [method for method, promise in NEEDED[recipe.task].items() if not isinstance(model, promise)]
+    missing = [method for method, promise in task.promises.items() if not isinstance(model, promise)]
     if missing:
         raise UserError(
-            f"The model that {file} builds is none for {recipe.task}, since it lacks {' and '.join(missing)}: "
+            f"The model that {file} builds cannot be used for {task.name}, since it lacks {' and '.join(missing)}: "
             "regard/interface.py says what they promise."
         )
     if not isinstance(model, Fits):
-        with usercode.blamed(file, f"The model in {file} cannot learn from two sentences"):
-            learn_and_use(model, recipe.task)
+        with usercode.blamed(file, f"The model in {file} cannot learn from two examples"):
+            learn_and_use(Run(recipe, fields, model, torch.device("cpu"), "smoke test"))
 
 
-def learn_and_use(model: Any, task: str) -> None:
-    batch = examples(task)
-    model.train().loss(batch).objective.backward()
+def learn_and_use(run: Run) -> None:
+    model, task, fields = run.model, run.task, run.fields
+    assert isinstance(model, Learns)
+    sides = [side for side in fields if fields[side].shape is not None]
+    raws: dict[str, Any] = dict(zip(sides, zip(*task.toy, strict=True), strict=True))
+    model.train()
+    model.loss(run.batch(**raws)).objective.backward()  # type: ignore[no-untyped-call]
     model.eval()
-    with torch.no_grad():
-        if task == "classification":
-            model.classify(batch)
-        elif task == "tagging":
-            model.tag(batch)
-        elif task == "language":
-            model.log_probs(batch)
-            generate(model, Batch.of_text(torch.full((2, 1), BOS)), Decoding(beam=2), limits=torch.tensor([1, 3]))
-        else:
-            generate(model, Batch(batch.source), Decoding(beam=2), limits=torch.tensor([1, 3]))
+    if isinstance(model, Generates):
+        check_beam(model, fields, raws)
+    else:
+        run.predict([example[0] for example in task.toy])
 
 
-def examples(task: str) -> Batch:
-    source, target = pad(WORDS), pad(WORDS, begin=True)
-    if task == "translation":
-        return Batch(source, target)
-    if task == "language":
-        return Batch.of_text(target)
-    if task == "classification":
-        return Batch(source, torch.tensor([[LABELS], [LABELS + 1]]))
-    letters = torch.ones(*source.shape, SPELT, dtype=torch.long)
-    return Batch(source, torch.where(source > UNK, LABELS, PAD), spelling=letters)
+def check_beam(model: Any, fields: Fields, raws: dict[str, Any]) -> None:
+    """A beam's probability of what it wrote must be what the model gives it as a reference (teacher forcing): else
+    what is carried from step to step was not reordered with the hypotheses."""
+    reads = {side: raws[side] for side in ("source",) if side in fields}
+    encoded = fields.encode(reads or {"target": [""] * 2})
+    batch = fields.batch(encoded)
+    if not reads:
+        assert batch.target is not None
+        batch = type(batch).of_text(batch.target.values[:, :1])  # <bos> alone
+    how = Decoding(beam=3, n_best=3, no_repeat=1)
+    most = model.context if isinstance(model, Windowed) else room(model) or WRITTEN
+    found = generate(model, batch, how, limits=torch.tensor([WRITTEN - 1, WRITTEN]).clamp(max=max(1, most - 1)))
+    if not isinstance(model, Scores):
+        return
+    for row, hypotheses in enumerate(found):
+        sides: dict[str, list[Any]] = {}
+        if reads:
+            sides |= {side: [arrays[row]] * len(hypotheses) for side, arrays in encoded.items()}
+        sides["target"] = [list(hypothesis.tokens) for hypothesis in hypotheses]
+        with torch.no_grad():
+            forced = model.log_probs(fields.batch(sides, multiple=1))[0]  # (hypotheses, target - 1)
+        for hypothesis, log_probs in zip(hypotheses, forced, strict=True):
+            log_prob = float(log_probs[: len(hypothesis.tokens) + hypothesis.finished].sum())  # cut off: without <eos>
+            if abs(hypothesis.log_prob - log_prob) > 1e-3 * max(1.0, abs(log_prob)):
+                raise ValueError(
+                    f"a beam claims ln p = {hypothesis.log_prob:.4f} for what the model itself gives {log_prob:.4f}: "
+                    "step must keep what it carries in State.carry, in tensors with a row for each hypothesis"
+                )

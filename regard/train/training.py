@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import ABOVE_0, NOT_NEGATIVE, SHARE, keep_within
-from regard.interface import Batch, Carries, Fits, Tree, UserError
+from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError
+from regard.score.metrics import LOSS, Metric
 from regard.train.schedule import ScheduleName
 from regard.train.weights import learnt, leaves, load_weights, misfit, restored, taken
 
@@ -21,6 +22,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training, whichever is used up first
+SOME_TASKS = ("balance",)  # settings that only some tasks have
 SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")  # of a Training, beside its tensors
 
 
@@ -40,13 +42,14 @@ class TrainConfig:
     clip: float = 1.0  # the longest gradient; 0: no limit
     precision: Precision = "auto"  # auto: bfloat16 where it is much faster here
     validate_every: int = 500  # steps between validations
-    metric: Literal["loss", "bleu", "accuracy", "f1"] = "loss"  # what makes a checkpoint the best one
+    metric: str = "loss"  # what makes a checkpoint the best one: loss, or a metric of the task (bleu, accuracy, f1 …)
     patience: int = 0  # stop after so many validations without a better one; 0: never
     average: int = 1  # validate and keep the mean of the weights at this many validations
     smooth: float = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
     balance: bool = False  # of labels: rare ones weigh as much as frequent ones
     vectors: str = ""  # a text file of word vectors to begin with, as word2vec and GloVe write them; "": begin anew
-    from_: str = ""  # a run whose weights and vocabulary to begin with; "": begin anew
+    from_: str = ""  # a run whose weights, as far as they fit, and vocabulary to start with; "": start anew
+    parts: tuple[str, ...] = ()  # of that run's weights, those whose names begin so, such as encoder.; none: all
 
     def __post_init__(self) -> None:
         if not any(vars(self)[budget] for budget in BUDGETS):
@@ -81,20 +84,22 @@ class Training:
     index: int = 0  # batches of this epoch that were used
     seconds: float = 0.0
     tokens: int = 0  # of targets, that were learnt from
-    best: float | None = None  # the best validation so far; higher is better for BLEU, lower for loss
+    best: float | None = None  # the best validation so far, by the metric
     stale: int = 0  # validations since then
     snapshots: list[dict[str, Tensor]] = field(default_factory=list)  # the weights that are averaged, oldest first
     carry: Tree = None  # what a model that reads one long text goes on from; None: the next batch begins anew
+    metric: Metric = LOSS  # what makes a checkpoint the best one
 
     def __post_init__(self) -> None:
         named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
-        matrices = [p for _, p in named if p.dim() > 1]
-        vectors = [p for _, p in named if p.dim() <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": self.config.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        self.names = [n for n, p in named if p.dim() > 1] + [n for n, p in named if p.dim() <= 1]
+        modules = self.model.modules()
+        paces = {p: m.pace for m in modules if isinstance(m, Paced) for p in m.parameters(recurse=False)}
+        alike: dict[tuple[float, float], dict[str, nn.Parameter]] = {(0.0, 1.0): {}}  # by decay and pace
+        for n, p in named:  # none, of a model that counts: there is a group all the same
+            decay = self.config.weight_decay if p.dim() > 1 else 0.0
+            alike.setdefault((decay, paces.get(p, 1.0)), {})[n] = p
+        groups = [{"params": [*own.values()], "weight_decay": d, "pace": pace} for (d, pace), own in alike.items()]
+        self.names = [n for own in alike.values() for n in own]
         self.optimiser = torch.optim.AdamW(
             groups, lr=self.config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=self.device.type != "mps"
         )
@@ -186,22 +191,26 @@ class Training:
 
     # --- budget ---
 
+    @property
+    def gave_up(self) -> bool:
+        """Early stopping: too many validations were no better."""
+        return bool(self.config.patience) and self.stale >= self.config.patience
+
     def done(self, batches: Batches) -> float:
         """The share of the budget that is used; all of it where patience has run out."""
-        config = self.config
         if isinstance(self.model, Fits):
             return float(self.step > 0)
-        if config.patience and self.stale >= config.patience:
-            return 1.0
+        return 1.0 if self.gave_up else min(1.0, max(self.used(batches).values()))
+
+    def used(self, batches: Batches) -> dict[str, float]:
+        """The share of each budget that is used, by its setting."""
         epochs = self.epoch + self.index / max(1, batches.count(self.epoch))
-        counted = ((self.step, config.steps), (epochs, config.epochs), (self.tokens, config.tokens))
-        used = (*counted, (self.seconds / 60, config.minutes))
-        return min(1.0, max(amount / limit for amount, limit in used if limit))
+        amounts = {"steps": self.step, "epochs": epochs, "tokens": self.tokens, "minutes": self.seconds / 60}
+        limits = {budget: vars(self.config)[budget] for budget in amounts}
+        return {budget: amounts[budget] / limit for budget, limit in limits.items() if limit}
 
     def better(self, metrics: dict[str, float]) -> bool:
-        value = metrics[self.config.metric]
-        sign = -1 if self.config.metric == "loss" else 1
-        return self.best is None or sign * value > sign * self.best
+        return self.metric.improves(metrics[self.metric.key], self.best)
 
 
 def not_random(state: Tensor) -> str:

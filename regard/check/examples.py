@@ -1,0 +1,249 @@
+"""Examples with two sides that are text: pairs, labelled texts, tagged words.
+
+The text is read once, as a stream. Some 40 bytes are kept of a pair: its line number, two hashes, two lengths, two
+scripts and a bit for each thing that is wrong with it. What takes all of the data to see (repeated pairs, the usual
+script, the usual ratio of lengths, what train and valid share) is seen in those arrays afterwards, so that counts do
+not depend on the order of the lines.
+
+Writing what passes reads the text once more. One law: of what was written there is nothing left to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from regard.check.characters import NAMES, Array
+from regard.check.clean import refuse_to_overwrite, write_clean
+from regard.check.faults import (
+    BIT,
+    FAULTS,
+    LEAKS,
+    LEFT_OUT,
+    NOT_OF_NAMES,
+    NOT_SOUND,
+    OF_LABELS,
+    Checked,
+    Finding,
+    Summary,
+    tell,
+)
+from regard.check.scan import NAMED, Reports, Scan, known_characters
+from regard.check.unusual import RATIO, Usual, compare
+from regard.data.sources import Line, Split
+from regard.data.text import encodable
+from regard.interface import UserError
+from regard.recipe import Recipe
+
+SPLITS: tuple[Split, Split] = ("train", "valid")
+SIDES = ("source", "target")
+SHOWN = 8  # characters that a finding shows, or labels
+UNEVEN = 10  # times as many of one label as of another: worth a word
+LONG = {
+    "characters": "more than {longest} characters",
+    "words": "more than {longest} tokens: words, signs and what joins them",
+    "bpe": "more than {longest} tokens at the lowest estimate",
+    "given": "more than {longest} words",
+}
+UNKNOWN = {
+    "characters": "each of them becomes <unk>",
+    "words": "a word that has one becomes <unk>",
+    "given": "a word that has one becomes <unk>",
+    "bpe": "spelt in bytes, which the model has not learnt to read there",
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is looked for in a task's examples."""
+
+    source: int  # faults that a source can have, as bits, those of the pair among them
+    target: int
+    labels: Callable[[str], list[str]] | None = None  # those in a target; None: it is a text
+    noun: str = "line"  # what an example is numbered as
+    weighable: bool = False  # rare labels can be made to weigh more
+    by_line: bool = True  # examples are lines, and a line that cannot be read is its example's fault
+
+
+EVERY = sum(BIT.values())
+PAIRS = Rules(EVERY, EVERY)
+LABELLED = Rules(EVERY & ~NOT_OF_NAMES, OF_LABELS, lambda label: [label], weighable=True)
+TAGGED = Rules(EVERY & ~NOT_OF_NAMES, OF_LABELS, str.split, noun="sentence", by_line=False)
+
+
+def check_examples(recipe: Recipe, write: Path | None, rules: Rules) -> Checked:
+    """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it."""
+    if write is not None:
+        if rules.labels:
+            raise UserError(
+                f"--write is for translation: correct what is said of {recipe.task.name} in the files themselves."
+            )
+        refuse_to_overwrite(write)
+    reports, problems = Reports(), dict[str, None]()  # of lines that cannot be read, and of more than a line
+    labels = {split: Counter[str]() for split in SPLITS}
+
+    def scanned(split: Split, known: Array | None = None) -> Scan:
+        return Scan(readable(recipe, split, reports, problems, labels[split], rules), recipe.tokens, reports, known)
+
+    train = scanned("train")
+    known = known_characters(train.seen, recipe.tokens)
+    whole = len(train.numbers) > 0 and not problems  # else much of what valid has would seem new
+    valid = scanned("valid", known if whole else None)
+    usual = compare(train, valid)
+    scans: dict[Split, Scan] = {"train": train, "valid": valid}
+    for split, scan in scans.items():
+        scan.faults[:, 0] &= np.uint32(rules.source)
+        scan.faults[:, 1] &= np.uint32(rules.target)
+        if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
+            least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
+            problems[f"There is no pair to use in the {split} data: give {least}."] = None
+    dropped: dict[Split, dict[str, int]] = {}
+    if write is not None:
+        try:
+            if problems:
+                raise UserError(f"Nothing was written to {write}: mend the errors of the files first.")
+            dropped = write_clean(recipe, write, scans, reports)
+        except UserError as problem:
+            problems[str(problem)] = None
+    findings = [Finding("error", "files", "", 0, (), encodable(problem)) for problem in problems]
+    findings += told(reports, recipe, rules)
+    for split, scan in scans.items():
+        findings += marked(scan, split, recipe, details(recipe, usual, valid, known), rules)
+    if rules.labels:
+        findings += unlike(labels["train"], labels["valid"], weighable=rules.weighable)
+    findings.sort(key=lambda finding: finding.severity != "error")  # otherwise as they are
+    summary = {split: summary_of(scan, split, labels[split]) for split, scan in scans.items()}
+    return Checked(tuple(findings), summary, dropped, write if dropped else None)
+
+
+def readable(
+    recipe: Recipe, split: Split, reports: Reports, problems: dict[str, None], labels: Counter[str], rules: Rules
+) -> Iterator[Line]:
+    """The lines of a split, as far as the files can be read; where they have labels, those are counted."""
+    reports.begin(split)
+    try:
+        for line in recipe.data.lines(split, recipe.folder, reports):
+            if rules.labels:
+                labels.update(rules.labels(line[2]))
+            if not rules.by_line:
+                reports.recent.clear()  # those are numbers of lines, these of sentences
+            yield line
+    except UserError as problem:
+        problems[str(problem)] = None
+
+
+def unlike(train: Counter[str], valid: Counter[str], *, weighable: bool) -> Iterator[Finding]:
+    """What is to be said of how often labels are given."""
+    if strange := [label for label in valid if label not in train]:
+        named = ", ".join(encodable(label) for label in strange[:SHOWN])
+        text = f"valid has labels that train never has ({named}): mend them, or add such lines to train."
+        yield Finding("error", "labels", "", 0, (), text)
+    if len(train) == 1:
+        yield Finding("error", "labels", "", 0, (), "train has one label only: there is nothing to tell apart.")
+    if weighable and len(train) > 1:
+        (most, often), (least, seldom) = train.most_common()[0], train.most_common()[-1]
+        if often >= UNEVEN * seldom:
+            text = (
+                f"train has {encodable(most)!r} {often:,} times and {encodable(least)!r} {seldom:,} times: "
+                "train.balance = true lets them weigh alike; look at macro F1 beside accuracy."
+            )
+            yield Finding("warning", "labels", "", 0, (), text)
+
+
+def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str, tuple[str, str]]:
+    """What is particular to this data in a fault: on the source's side (or the pair's) and on the target's."""
+    kind, longest = recipe.tokens.kind, recipe.tokens.longest
+    new = [f"{shown(valid.seen[side] & ~known[side])}: {UNKNOWN[kind]}" for side in range(2)]
+    return {
+        "long": (LONG[kind].format(longest=longest),) * 2,
+        "script": (NAMES[usual.source - 1], NAMES[usual.target - 1]),
+        "ratio": (f"lengths over {RATIO} times off the usual {usual.ratio:.2f} target characters to one", ""),
+        "unseen": (new[0], new[1]),
+    }
+
+
+def told(reports: Reports, recipe: Recipe, rules: Rules) -> Iterator[Finding]:
+    """What the readers said."""
+    names, writable = Names(recipe), not rules.labels
+    for key, count in reports.counts.items():
+        where, lines = names.file(Path(key.file)), tuple(reports.first[key])
+        detail, noun = reports.details[key], "sentence" if key.kind == "tags" else "line"
+        yield tell(key.kind, where, count, lines, detail=detail, noun=noun, writable=writable)
+
+
+def marked(
+    scan: Scan, split: Split, recipe: Recipe, details: dict[str, tuple[str, str]], rules: Rules
+) -> Iterator[Finding]:
+    """What the bits of a split's lines say."""
+    names, writable, noun = Names(recipe), not rules.labels, rules.noun
+    for kind, fault in FAULTS.items():
+        if kind == "encoding" or (split == "train" and BIT[kind] & LEAKS):
+            continue  # told already, file by file; told of the lines in valid
+        for side in range(1 if fault.pair else 2):
+            lines = scan.numbers[(scan.faults[:, side] & BIT[kind]) != 0]
+            if len(lines):
+                where, first = names.where(split, None if fault.pair else side), tuple(map(int, lines[:NAMED]))
+                detail = details.get(kind, ("", ""))[side]
+                total = len(scan.numbers)
+                yield tell(kind, where, len(lines), first, total=total, detail=detail, noun=noun, writable=writable)
+
+
+def shown(characters: Array) -> str:
+    """The first of these (code point,) that are True."""
+    found = [chr(code) for code in np.flatnonzero(characters)]
+    texts = [c if c.isprintable() and not c.isspace() else f"U+{ord(c):04X}" for c in found[:SHOWN]]
+    return " ".join(texts) + (" …" if len(found) > SHOWN else "")
+
+
+def summary_of(scan: Scan, split: Split, labels: Counter[str]) -> Summary:
+    count = len(scan.numbers)
+    different = scan.free_of(NOT_SOUND | BIT["duplicate"])
+    middle = np.median(scan.lengths, axis=0) if count else (0, 0)
+    longest = scan.lengths.max(0, initial=0)
+    return Summary(
+        pairs=count,
+        passes=float(scan.free_of(LEFT_OUT[split]).mean()) if count else 0.0,
+        several=int(different.sum()) - len(np.unique(scan.sources[different])),
+        words=(scan.words[0], scan.words[1]),
+        characters=(scan.characters[0], scan.characters[1]),
+        median=(int(middle[0]), int(middle[1])),
+        longest=(int(longest[0]), int(longest[1])),
+        distinct=(int(scan.seen[0].sum()), int(scan.seen[1].sum())),
+        labels=dict(labels.most_common()),
+    )
+
+
+class Names:
+    """What to call the files of a recipe: by their names alone where that is clear."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        try:
+            self.files = recipe.data.files(recipe.folder)
+        except UserError:  # one is missing, which reading it will say
+            self.files = {}
+        self.sides = recipe.task.words.sides
+        paths = set(self.files.values())
+        self.short = len({path.name for path in paths}) == len(paths)
+
+    def file(self, path: Path) -> str:
+        return encodable(path.name if self.short else str(path))
+
+    def of(self, split: Split, side: str) -> str:
+        """The file that has this side of this split; "" where there are no files."""
+        own = (f"valid_{side}", "valid") if split == "valid" else ()
+        found = [self.files[key] for key in (*own, side, "train") if key in self.files]
+        return self.file(found[0]) if found else ""
+
+    def where(self, split: Split, side: int | None) -> str:
+        """A side's lines, or the pairs."""
+        source, target = (self.of(split, side) for side in SIDES)
+        others = {self.of(other, side) for other in SPLITS if other != split for side in SIDES}
+        shared = f"{split} lines of " if source in others else ""
+        if source != target:
+            return shared + (f"{source} and {target}" if side is None else (source, target)[side])
+        name = shared + source if source else split
+        return name if side is None else f"{name}, {self.sides[side]}"

@@ -1,0 +1,38 @@
+"""demo: a task on the built-in corpus, from training to what can be seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.shell import Threads, app, out, task_names, the_task
+from regard.cli.train import follow, opened
+
+SHORT = "rnnsearch"  # the model whose run is called demo, without its name
+
+
+@app.command()
+def demo(
+    task: Annotated[str, typer.Argument(help=f"What to show: {', '.join(task_names())}.")] = "translation",
+    model: Annotated[str | None, typer.Option(help="Which model; by default the one that shows the task best.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="The run folder.")] = None,
+    threads: Threads = 0,
+) -> None:
+    """Train on the built-in corpus and measure on sentences never seen: a translator, and what it looks at; a language
+    model of characters, and what it writes; praise and blame told apart; parts of speech."""
+    from regard import load
+    from regard.loading import demo_recipe, shipped
+
+    shown = the_task(task)
+    chosen = model or shown.demo_model
+    recipe = demo_recipe(task, chosen)
+    usual = "demo" if chosen == SHORT else f"demo-{chosen}"
+    folder = output or Path("runs") / (f"demo-{task}" if shipped(f"demo-{task}").exists() else usual)
+    out.print(f"Built-in corpus: {shown.about}")
+    with opened(recipe, folder, threads=threads, device="cpu") as session:
+        if not follow(session):
+            return
+    for part in shown.demo(load(folder)):
+        out.print(part, markup=False)

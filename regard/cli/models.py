@@ -1,0 +1,28 @@
+"""models: what there is."""
+
+from __future__ import annotations
+
+import json
+
+from regard.cli.shell import Json, app, print_plain, show_table
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """The models there are: paper, year, what each can do."""
+    from regard.models import MODELS, abilities
+
+    rows = [
+        {
+            "name": d.name,
+            "year": str(d.year),
+            "task": ", ".join(d.tasks),
+            "can": ", ".join(abilities(d)),
+            "paper": d.paper,
+        }
+        for d in MODELS.values()
+    ]
+    if as_json:
+        print_plain(json.dumps(rows, ensure_ascii=False))
+        return
+    show_table(rows)

@@ -1,0 +1,233 @@
+"""train: a session's progress on the screen, and signals that stop it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from regard.cli.shell import Device, RecipeFile, Settings, Threads, app, err, out, recipe_with
+
+if TYPE_CHECKING:
+    from regard.interface import Progress
+    from regard.train.session import Session
+
+LINE_END = "\n"
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
+
+
+@app.command()
+def train(
+    recipe: RecipeFile,
+    settings: Settings = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The run folder; by default runs/<recipe's name>.")
+    ] = None,
+    threads: Threads = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train a model, or go on training it: the same command resumes a run."""
+    read = recipe_with(recipe, settings)
+    folder = output or Path("runs") / recipe.stem
+    with opened(read, folder, threads=threads, device=device) as session:
+        if follow(session):
+            more = read.task.words.try_with
+            out.print(f"The best model is in {folder}; try: regard predict {folder}{more}", markup=False)
+
+
+@contextmanager
+def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[Session]:
+    """The session of a run folder, which nobody else may train in meanwhile."""
+    from regard import machine
+    from regard.checkpoint import Folder
+    from regard.train.session import Session
+
+    machine.use_threads(threads)
+    machine.end_with_parent()
+    with Folder(folder).only_writer():
+        with leaving_when_asked("Interrupted before the first step; the same command begins again."):
+            with err.status("Preparing the data …"):
+                session = Session(recipe, folder, device=device)
+            show_plan(session)
+        yield session
+
+
+@contextmanager
+def leaving_when_asked(sentence: str) -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM end the process at once: what is on the disk is whole.
+
+    A thread waits for them, since the main one may be in a library for long and would hear of them only afterwards.
+    """
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)  # as the signal module wants it
+
+    def leave() -> None:
+        if number := os.read(ear, 1)[0]:
+            leave_at_once(number, sentence)
+
+    listener = threading.Thread(target=leave, daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(mouth)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.write(mouth, b"\0")  # no signal has this number
+        listener.join()
+        os.close(ear)
+        os.close(mouth)
+
+
+def leave_at_once(number: int, sentence: str) -> NoReturn:
+    shown = "\r\x1b[2K\x1b[?25h" if err.is_terminal else ""  # clears the line and shows the cursor, which Rich hid
+    os.write(sys.stderr.fileno(), f"{shown}{sentence}\n".encode())
+    os._exit(128 + number)
+
+
+def show_plan(session: Session) -> None:
+    """What is about to be trained on what, so that a mistake is seen before it costs time."""
+    plan = session.batches.stats()
+    amount = session.corpus.amount(session.encoded["train"])
+    if left_out := session.left_out["train"]:
+        empty = "one side empty" if "source" in session.fields else "empty"
+        amount += f" ({left_out:,} left out: {empty}, or longer than {session.recipe.tokens.longest} tokens)"
+    name = session.recipe.model_title
+    if session.parameters:
+        out.print(
+            f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; {plan.batches} batches an epoch, "
+            f"{plan.real:.0%} real tokens; {session.training.config.precision}.",
+            markup=False,
+        )
+    else:
+        out.print(f"{name}, which counts, on {amount}.", markup=False)
+    for remark in session.corpus.remarks():
+        out.print(remark, markup=False)
+    if session.resumed and session.training.step:
+        out.print(f"Going on in {session.folder.path} from step {session.training.step}.", markup=False)
+        return
+    if session.teacher and session.taken:
+        taken, left = session.taken.loaded, session.taken.left
+        out.print(
+            f"Starting with {len(taken)} of {len(taken) + len(left)} weights of {session.teacher.path}, and its "
+            f"vocabulary where a side is the same; loaded: {by_part(taken)}; new: {by_part(left) or 'none'}.",
+            markup=False,
+        )
+    for place, (text, tokens, again) in enumerate(session.examples(3)):
+        if not place:
+            out.print("The first training text, in tokens, and put together again where that differs:")
+        out.print(f"    {shortened(' | '.join(tokens).replace(LINE_END, '⏎'), 200)}", style="dim", markup=False)
+        if again != text:
+            out.print(f"      → {shortened(again.replace(LINE_END, '⏎'), 200)}", style="dim", markup=False)
+
+
+def by_part(names: Sequence[str]) -> str:
+    """Names of weights, those of one part together: "encoder (12), head.weight"."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        parts.setdefault(name.split(".")[0], []).append(name)
+    return ", ".join(f"{part} ({len(some)})" if len(some) > 1 else some[0] for part, some in parts.items())
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def follow(session: Session) -> bool:
+    """Show a session's progress until it ends; False if it was interrupted, and then it is saved."""
+    from rich.live import Live
+    from rich.text import Text
+
+    if session.training.done(session.batches) >= 1:
+        out.print(how_to_go_on(session))
+        return True
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
+        asked.append(number)
+
+    handlers = {number: signal.signal(number, ask) for number in STOPPING}
+    try:
+        with Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal) as live:
+            began = session.training.seconds
+            told = False
+            for progress in session.steps():
+                live.update(Text(live_line(progress)), refresh=False)
+                if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
+                    out.print(f"About {clock(left(progress))} to go.")
+                    told = True
+                if progress.valid is not None:
+                    show_validation(progress)
+                if asked and not progress.finished:
+                    session.save()
+                    live.update(Text(""))
+                    out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
+                    return False
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return True
+
+
+def how_to_go_on(session: Session) -> str:
+    """The settings that ended the run, all of which must be raised."""
+    if not session.parameters:
+        return "This run is finished: everything is counted."
+    training, recipe = session.training, session.recipe.train
+    ended = [budget for budget, share in training.used(session.batches).items() if share >= 1]
+    if "tokens" in ended and training.config.tokens != recipe.tokens:  # the tokens that so many FLOPs are
+        ended[ended.index("tokens")] = "flops"
+    if training.gave_up:
+        ended.append("patience")
+    why = "by early stopping" if training.gave_up else "its budget is used"
+    return f"This run is finished, {why}: raise train.{' and train.'.join(ended)} to go on."
+
+
+def left(progress: Progress) -> float:
+    """Seconds until the budget is used, at the pace so far."""
+    return progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
+
+
+def live_line(progress: Progress) -> str:
+    return (
+        f"step {progress.step}   loss {progress.loss:.3f}   perplexity {progress.perplexity:.2f}   "
+        f"{progress.tokens_per_second:,.0f} tokens/s   {clock(left(progress))} left"
+    )
+
+
+def show_validation(progress: Progress) -> None:
+    assert progress.valid is not None
+    import math
+
+    from regard.runs import told
+
+    metrics = "   ".join(told(progress.valid)) or f"perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"
+    best = "   best so far" if progress.improved else ""
+    out.print(
+        f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   valid {metrics}   "
+        f"{progress.tokens_per_second:,.0f} tokens/s{best}"
+    )
+    for sample in progress.samples[:1]:
+        shown = f"{sample.source}\n→ {sample.output}" if sample.source else sample.output
+        out.print(indent(shown, "    "), style="dim", markup=False)
+    if progress.finished:
+        out.print(f"Finished: {progress.finished}.")
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

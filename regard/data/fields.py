@@ -1,0 +1,339 @@
+"""Fields: one side of an example, from its raw value to an array, to a padded batch, and to text again.
+
+text       ids of tokens, <eos> at the end, <bos> in front where a model is to write it
+label      one of a few names for the whole example          tags   one for each word
+spelling   the bytes of each word                            Each kind of field is a class here or beside its task.
+
+A run keeps its fields in one file, fields.json. Whoever uses them trusts them, so what could surprise is refused
+when they are read.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.checkpoint import FORMAT
+from regard.data.tokens import Tokenizer, is_texts
+from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
+
+Array = NDArray[Any]
+MULTIPLE = 2  # padded lengths are rounded up to it, so that few shapes occur
+SPELT = 16  # bytes of a word, at most; of a longer one the first and the last
+
+
+class Field(ABC):
+    """One side of an example."""
+
+    kind: ClassVar[str]
+    width: int = 1  # numbers that a place of it is made of
+    dtype: ClassVar[Any] = np.int32  # of what is kept on the disk
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape | None:
+        """What a model is built from; None: it is made of the source, and read beside it."""
+
+    @abstractmethod
+    def encode(self, raws: Sequence[Any], *, continued: bool = False) -> list[Array]:
+        """An array each; `continued`: each of them goes on from a line end before it."""
+
+    @abstractmethod
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded: ...
+
+    @abstractmethod
+    def decode(self, array: Sequence[int]) -> str: ...
+
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Field:
+        return cls()
+
+
+def rounded(lengths: Any, multiple: int = MULTIPLE) -> Any:
+    """Lengths with <eos>, rounded up."""
+    return (lengths + multiple) // multiple * multiple
+
+
+def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1, dtype: Any = np.int64) -> Padded:
+    """Places of `width` numbers each, as long as a text of so many places with its <eos>; 0 beyond the end."""
+    lengths = [len(array) // width for array in arrays]
+    time = int(rounded(max(lengths, default=0), multiple))
+    values = np.zeros((len(arrays), time, width), dtype)
+    mask = np.zeros((len(arrays), time), np.bool_)
+    for row, real, array, length in zip(values, mask, arrays, lengths, strict=True):
+        row[:length] = np.asarray(array).reshape(length, width)
+        real[:length] = True
+    tensor = torch.from_numpy(values)
+    return Padded(tensor[..., 0] if width == 1 else tensor, torch.from_numpy(mask))
+
+
+class Text(Field):
+    """A text in tokens. `begins`: <bos> stands before it, so that a decoder can read all but the last column and
+    predict all but the first."""
+
+    kind = "text"
+
+    def __init__(self, tokenizer: Tokenizer, *, begins: bool) -> None:
+        self.tokenizer = tokenizer
+        self.begins = begins
+
+    @property
+    def shape(self) -> Ids:
+        return Ids(self.tokenizer.size)
+
+    def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
+        return [np.array(ids, np.int32) for ids in self.tokenizer.encode_all(raws, continued=continued)]
+
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
+        """Without <bos> the length is round."""
+        front = int(self.begins)
+        time = int(rounded(max(map(len, arrays), default=0), multiple))
+        rows = np.full((len(arrays), front + time), PAD, np.int64)
+        rows[:, :front] = BOS
+        for row, array in zip(rows, arrays, strict=True):
+            end = front + len(array)
+            row[front:end] = array
+            row[end] = EOS
+        return Padded.of_ids(torch.from_numpy(rows))
+
+    def decode(self, array: Sequence[int]) -> str:
+        return self.tokenizer.decode(array)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"begins": self.begins, "tokenizer": self.tokenizer.to_json()}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Text:
+        return cls(Tokenizer.from_json(saved.get("tokenizer")), begins=_begins(saved))
+
+
+def _begins(saved: dict[str, Any]) -> bool:
+    if type(saved.get("begins")) is not bool:
+        raise UserError("it does not say whether <bos> stands before its text")
+    return bool(saved["begins"])
+
+
+class LabelField(Field):
+    """One of a few names, numbered from the most frequent on."""
+
+    kind = "label"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def train(cls, raws: Iterable[str]) -> LabelField:
+        counts: dict[str, int] = {}
+        for raw in raws:
+            for name in cls.cut(raw):
+                counts[name] = counts.get(name, 0) + 1
+        return cls(sorted(counts, key=lambda name: (-counts[name], name)))
+
+    @staticmethod
+    def cut(raw: str) -> list[str]:
+        return [raw] if raw else []
+
+    @property
+    def shape(self) -> Label | TagIds:
+        return Label(len(self.names))
+
+    def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
+        found = []
+        for raw in raws:
+            try:
+                found.append(np.array([self.numbers[name] for name in self.cut(raw)], np.int32))
+            except KeyError:
+                raise UserError(
+                    f"{raw[:80]!r} holds a label that the training data does not have: correct or remove it."
+                ) from None
+        return found
+
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
+        values = torch.from_numpy(np.array([array[:1] for array in arrays], np.int64).reshape(-1, 1))
+        return Padded(values, torch.ones_like(values, dtype=torch.bool))  # (batch, 1)
+
+    def decode(self, array: Sequence[int]) -> str:
+        return " ".join(self.names[number] for number in array)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"names": self.names}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> LabelField:
+        names: Any = saved.get("names")
+        if not is_texts(names) or len(set(names)) < len(names):
+            raise UserError("its labels are not a list of different texts")
+        return cls(names)
+
+
+class TagField(LabelField):
+    """A name for each word, with spaces between them; as many places as the words' own text has."""
+
+    kind = "tags"
+
+    @staticmethod
+    def cut(raw: str) -> list[str]:
+        return raw.split()
+
+    @property
+    def shape(self) -> TagIds:
+        return TagIds(len(self.names))
+
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
+        return padded(arrays, multiple=multiple)
+
+
+class Spelling(Field):
+    """The bytes of each word: 1 + each byte, then 0."""
+
+    kind = "spelling"
+    width = SPELT
+    shape = None
+
+    def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
+        words = ([letter for word in raw.split(" ") if word for letter in spelt(word)] for raw in raws)
+        return [np.array(letters, np.int32) for letters in words]
+
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
+        return padded(arrays, multiple=multiple, width=SPELT)
+
+    def decode(self, array: Sequence[int]) -> str:
+        return bytes(number - 1 for number in array if number).decode("utf-8", "replace")
+
+
+def spelt(word: str) -> list[int]:
+    letters = word.encode("utf-8", "surrogatepass")
+    if len(letters) > SPELT:
+        letters = letters[: SPELT // 2] + letters[-(SPELT // 2) :]
+    return [1 + byte for byte in letters] + [0] * (SPELT - len(letters))
+
+
+class Fields:
+    """The fields of a run, by the name of their side: source and target, and what is read beside them."""
+
+    def __init__(self, sides: Mapping[str, Field]) -> None:
+        self.sides = dict(sides)
+
+    def __getitem__(self, side: str) -> Field:
+        return self.sides[side]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sides)
+
+    @property
+    def joint(self) -> bool:
+        """Whether source and target share one vocabulary."""
+        both = [field.tokenizer for field in self.sides.values() if isinstance(field, Text)]
+        return len(both) > 1 and both[0] is both[1]
+
+    @property
+    def shapes(self) -> Shapes:
+        source, target = (self.sides[side].shape if side in self.sides else None for side in ("source", "target"))
+        assert target is not None
+        return Shapes(source, target, self.joint)
+
+    def tokenizer(self, side: str = "") -> Tokenizer:
+        """That of a text; of what is read where no side is named."""
+        field = self.sides.get(side or next(iter(self.sides)))
+        if not isinstance(field, Text):
+            raise UserError("What this model reads is not text: it has no tokens.")
+        return field.tokenizer
+
+    def names(self) -> list[str]:
+        """The labels or tags that can be given."""
+        field = self.sides["target"]
+        return field.names if isinstance(field, LabelField) else []
+
+    def encode(self, raws: Mapping[str, Sequence[Any]], *, continued: bool = False) -> dict[str, list[Array]]:
+        """Raw sides, by name; what is read beside the source is made of it."""
+        found = {}
+        for side, field in self.sides.items():
+            of = "source" if field.shape is None else side
+            if of in raws:
+                found[side] = field.encode(raws[of], continued=continued)
+        return found
+
+    def batch(self, arrays: Mapping[str, Sequence[Any]], *, multiple: int = MULTIPLE) -> Batch:
+        """Encoded sides, as many as there are, as one Batch."""
+        sides = {side: self.sides[side].pad(some, multiple=multiple) for side, some in arrays.items()}
+        beside = {side: both.values for side, both in sides.items() if self.sides[side].shape is None}
+        return Batch(sides.get("source"), sides.get("target"), beside)
+
+    def to_json(self) -> str:
+        saved: dict[str, Any] = {}
+        for side, field in self.sides.items():
+            saved[side] = {"kind": field.kind, **field.to_json()}
+        if self.joint:
+            saved["target"]["tokenizer"] = "source"
+        return json.dumps({"format": FORMAT, "sides": saved}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, kinds: Mapping[str, type[Field]]) -> Fields:
+        """`kinds`: the fields that the run's task has, by side."""
+        try:
+            saved = json.loads(text)
+            if not isinstance(saved, dict) or not isinstance(sides := saved.get("sides"), dict):
+                raise ValueError("it does not say what its sides are")
+            if sides.keys() != kinds.keys():
+                raise ValueError(f"its sides are {', '.join(sides)}, not {', '.join(kinds)}")
+            made: dict[str, Field] = {}
+            for side, kind in kinds.items():
+                each = sides[side]
+                if not isinstance(each, dict) or each.get("kind") != kind.kind:
+                    raise ValueError(f"its {side} is not of the kind {kind.kind}")
+                if kind is Text and each.get("begins") is not (side == "target"):
+                    raise ValueError(f"it does not say rightly whether its {side} begins with {SPECIALS[BOS]}")
+                if each.get("tokenizer") == "source" and isinstance(both := made.get("source"), Text):
+                    made[side] = Text(both.tokenizer, begins=_begins(each))
+                else:
+                    made[side] = kind.from_json(each)
+            return cls(made)
+        except (ValueError, RecursionError, UserError) as problem:
+            raise UserError(f"fields.json is damaged ({problem}): restore it or train again.") from None
+
+    @classmethod
+    def read(cls, path: Path, kinds: Mapping[str, type[Field]]) -> Fields:
+        """Those that a file holds."""
+        try:
+            return cls.from_json(path.read_bytes(), kinds)
+        except FileNotFoundError:
+            raise UserError(f"{path} is missing: restore it, or train again with another -o.") from None
+        except OSError as problem:
+            raise UserError(f"{path} cannot be read ({problem.strerror}): put the run's own file there.") from None
+        except UserError as problem:
+            raise UserError(f"In {path.parent}: {problem}") from None
+
+
+def train_texts(
+    examples: Callable[[], Iterable[Sequence[str]]],
+    sides: Sequence[str],
+    *,
+    kind: Any,
+    size: int,
+    joint: bool = True,
+    at_least: int = 1,
+    specials: Sequence[str] = SPECIALS,
+) -> dict[str, Text]:
+    """Text fields for the first sides of the examples, with one vocabulary or one for each; `examples` is called once
+    for each pass over the text. What a model writes, the target, begins with <bos>."""
+
+    def learnt(texts: Iterable[str]) -> Tokenizer:
+        return Tokenizer.train(kind, texts, size=size or None, at_least=at_least, specials=specials)
+
+    if joint:
+        both = learnt(example[place] for example in examples() for place in range(len(sides)))
+        tokenizers = [both] * len(sides)
+    else:
+        tokenizers = [learnt(example[place] for example in examples()) for place in range(len(sides))]
+    return {side: Text(own, begins=side == "target") for side, own in zip(sides, tokenizers, strict=True)}

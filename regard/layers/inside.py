@@ -1,0 +1,68 @@
+"""What can be seen in a module: its attentions, its recurrent layers, and what turns tokens into vectors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypedDict
+
+from torch import nn
+
+from regard.interface import SeenAttention, SeenRecurrence, SideName
+from regard.layers.attention import Attention
+from regard.layers.cells import Cell
+from regard.layers.encoders import Embedding, RecurrentEncoder
+from regard.layers.recurrent import Recurrent
+from regard.layers.spelling import WordReader
+
+
+def attentions_in(module: nn.Module) -> list[Attention]:
+    """In module order, so the first layer first."""
+    return [part for part in module.modules() if isinstance(part, Attention)]
+
+
+def seen(
+    parts: Iterable[Attention],
+    kind: Literal["self", "cross", "pooling"],
+    queries: SideName | None,
+    keys: SideName,
+    extra: int = 0,
+) -> tuple[SeenAttention, ...]:
+    """Attentions of one kind, numbered."""
+    return tuple(SeenAttention(part, kind, layer, queries, keys, extra) for layer, part in enumerate(parts, start=1))
+
+
+def recurrences_in(module: nn.Module, side: SideName) -> tuple[SeenRecurrence, ...]:
+    """The recurrent layers in it, each numbered among those of its direction."""
+    layers: Counter[bool] = Counter()
+    found = []
+    for cell, backwards, two_ways in cells_in(module):
+        layers[backwards] += 1
+        found.append(SeenRecurrence(cell, layers[backwards], side, backwards, two_ways))
+    return tuple(found)
+
+
+def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, bool, bool]]:
+    """Each cell; whether it reads backwards; whether another reads the same the other way round. `flipped`: what the
+    module reads has been reversed. A cell inside a cell is no layer."""
+    if isinstance(module, Cell):
+        yield module, flipped, False
+    elif isinstance(module, Recurrent):
+        yield from ((cell, flipped, module.bidirectional) for cell in module.forwards)
+        yield from ((cell, not flipped, True) for cell in module.backwards)
+    else:
+        flipped ^= isinstance(module, RecurrentEncoder) and module.reverse
+        for part in module.children():
+            yield from cells_in(part, flipped)
+
+
+class ReadWith(TypedDict):
+    reader: nn.Module | None
+    vectors: Embedding | None
+
+
+def read_with(module: nn.Module) -> ReadWith:
+    """Its `embed`, if it has one, and the table of vectors in that."""
+    reader = dict(module.named_children()).get("embed")
+    table = reader.embed if isinstance(reader, WordReader) else reader
+    return {"reader": reader, "vectors": table if isinstance(table, Embedding) else None}

@@ -1,0 +1,113 @@
+"""What goes into each word of a target: attention where the model attends, else the gradient.
+
+attention   the weights of every attention that looks from the target at the source, while the target is read
+gradient    |∂ ln p(yₜ)/∂xᵢ|, xᵢ the vector of source token i, each row over its sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.interface import Batch, Inside, Inspects, Scores, UserError
+from regard.layers.attention import watch
+
+Weights = NDArray[np.floating]
+
+
+def inside(model: object) -> Inside:
+    """What a model shows of itself; nothing, if it does not say."""
+    return model.inspect() if isinstance(model, Inspects) else Inside()
+
+
+def attends(model: object) -> bool:
+    """Whether what it writes looks at what it read."""
+    return bool(inside(model).of_kind("cross"))
+
+
+def scores(model: object) -> Any:
+    if not isinstance(model, Scores):
+        raise UserError("This model does not score targets: it has no log_probs.")
+    return model
+
+
+def cross_attention(model: nn.Module, batch: Batch) -> Tensor:
+    """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
+    with torch.no_grad(), watch(model) as seen:
+        scores(model).log_probs(batch)
+    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+    return torch.stack([torch.cat(seen.of(each.part), 2) for each in inside(model).of_kind("cross")], 1)
+
+
+@contextmanager
+def reading(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The vectors that tokens are read as (the source's, where there is one), kept so that gradients to them can be
+    asked for."""
+    embedded: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        if embedded:  # the same vectors read the target, after the source
+            return output
+        embedded.append(output.detach().requires_grad_())
+        return embedded[0]
+
+    reader = inside(model).reader
+    if reader is None:
+        raise UserError(
+            "This model does not say what it reads its tokens with: for gradients to look at, it needs an inspect() "
+            "that returns Inside(reader=…)."
+        )
+    hook = reader.register_forward_hook(keep)
+    try:
+        yield embedded
+    finally:
+        hook.remove()
+
+
+def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
+    """(batch, target - 1, source): each row sums to 1."""
+    assert batch.source is not None
+    with torch.enable_grad():
+        with reading(model) as embedded:
+            chosen = scores(model).log_probs(batch)[0]  # (batch, target - 1)
+        rows = []
+        for step in range(chosen.shape[1]):
+            (slope,) = torch.autograd.grad(chosen[:, step].sum(), embedded[0], retain_graph=True)
+            rows.append(slope.norm(dim=-1))  # (batch, source)
+    sizes = torch.stack(rows, 1) * batch.source.mask[:, None]
+    return sizes / sizes.sum(-1, keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
+
+
+def forced_weights(model: nn.Module, batch: Batch, *, layer: int | None = None) -> Tensor:
+    """(batch, target - 1, source): attention, the mean of the heads, and of the layers unless one is named; or the
+    gradient where nothing attends."""
+    if not attends(model):
+        return gradient_weights(model, batch)
+    weights = cross_attention(model, batch).mean(2)  # (batch, layers, target - 1, source)
+    if layer is None:
+        return weights.mean(1)
+    layers = weights.shape[1]
+    if not 1 <= layer <= layers:
+        raise UserError(f"Layer {layer} does not exist: this model has attending layers 1 to {layers}.")
+    return weights[:, layer - 1]
+
+
+def merge(weights: Weights, source_words: list[int], target_words: list[int]) -> Weights:
+    """Sub-word weights to word weights: summed over a source word's pieces, averaged over a target word's.
+
+    weights (target pieces [+ <eos>], source pieces + <eos>) -> (target words, source words + <eos>)
+    """
+    columns = np.zeros((len(source_words) + 1, max(source_words, default=-1) + 2))
+    columns[np.arange(len(source_words)), source_words] = 1
+    columns[-1, -1] = 1
+    rows = np.zeros((max(target_words, default=-1) + 1, len(target_words)))
+    rows[target_words, np.arange(len(target_words))] = 1
+    rows /= np.maximum(rows.sum(1, keepdims=True), 1)
+    merged: Weights = rows @ weights[: len(target_words), : len(source_words) + 1] @ columns
+    return merged

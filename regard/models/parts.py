@@ -1,0 +1,53 @@
+"""Parts that several papers' models are made of, built from the settings that these share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.layers.cells import cell_named
+from regard.layers.positions import position
+from regard.layers.recurrent import Recurrent
+from regard.layers.transformer import Stack
+
+
+def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional: bool = False) -> Recurrent:
+    """By cell, hidden, layers (unless others are given), skip and dropout."""
+    return Recurrent(
+        cell=cell_named(config.cell),
+        input_dim=input_dim,
+        hidden=config.hidden,
+        layers=layers or config.layers,
+        bidirectional=bidirectional,
+        dropout=config.dropout,
+        skip=config.skip,
+    )
+
+
+def stack_of(
+    config: Any,
+    *,
+    longest: int,
+    cross: bool = False,
+    causal: bool = False,
+    activation: str = "relu",
+    normalisation: str = "layer",
+) -> Stack:
+    """By dim, heads, feed_forward, layers, norm, positions and dropout; `longest` limits learned positions."""
+    places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
+    return Stack(
+        dim=config.dim,
+        heads=config.heads,
+        hidden=config.feed_forward,
+        layers=config.layers,
+        dropout=config.dropout,
+        norm=config.norm,
+        normalisation=normalisation,
+        activation=activation,
+        cross=cross,
+        positions=places,
+    )
+
+
+def check_heads(config: Any) -> None:
+    if config.dim % config.heads:
+        raise ValueError(f"dim = {config.dim} must be a multiple of heads = {config.heads}.")

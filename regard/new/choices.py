@@ -1,0 +1,104 @@
+"""What every new recipe's choices share: what was asked for, how much data there is, what this machine can do."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.config import unknown
+from regard.data.sources import Unit, find
+from regard.data.tokens import Kind
+from regard.interface import Shapes, UserError
+from regard.models import MODELS, models_for
+from regard.recipe import Recipe
+
+Reasons = dict[str, str]  # why a dotted key has its value
+UNDECIDED = 0.5  # a hold_out until the data has been counted
+PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
+SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
+SMALL, MEDIUM, LARGE = 10_000, 200_000, 2_000_000  # pairs
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `regard new` was asked for."""
+
+    task: Any  # the Task
+    files: tuple[str, ...]  # training data
+    folder: Path  # of the recipe
+    valid: tuple[str, ...] = ()  # validation files; none: some of the training data is held out
+    source: str | None = None  # a file of sources, or the field of the text in a table
+    target: str | None = None  # of targets, or the field of the label
+    model: str | None = None
+    kind: Kind | None = None  # of tokens
+    unit: Unit | None = None  # what is a text of its own
+
+    @property
+    def model_name(self) -> str:
+        """The model that was named, or the task's own."""
+        name = self.model or self.task.model
+        known = models_for(self.task.name)
+        if name not in known:
+            raise unknown(name, known, "The model")
+        return str(name)
+
+    def one_file(self) -> tuple[str, str | None]:
+        """The training file, and the validation file if there is one."""
+        files, valid = list(self.files), list(self.valid)
+        if not files and len(valid) == 2:  # --valid takes two where two follow it
+            files.append(valid.pop())
+        if len(files) != 1 or len(valid) > 1:
+            raise UserError(
+                f"For {self.task.name} give one file, as in: regard new {self.task.name} {self.task.words.file} "
+                f"-o my.toml; and at most one after --valid."
+            )
+        return files[0], valid[0] if valid else None
+
+    def refuse(self, *names: str) -> None:
+        """Options that mean nothing to this task."""
+        given = [f"--{'tokens' if name == 'kind' else name}" for name in names if vars(self)[name]]
+        if given:
+            rest = ("does", "it") if len(given) == 1 else ("do", "them")
+            raise UserError(f"{' and '.join(given)} {rest[0]} not apply to {self.task.name}: leave {rest[1]} out.")
+
+
+Made = tuple[Recipe, Reasons]
+
+
+def parameters_of(model: str, config: Any, shapes: Shapes) -> tuple[int, object]:
+    """How many a model of this size has; and the model, without values."""
+    with torch.device("meta"):
+        built = MODELS[model].build(config, shapes)
+    return sum(parameter.numel() for parameter in built.parameters()), built
+
+
+def first_key(config: Any) -> str:
+    """The reason for a model's size stands above the first of its settings."""
+    return f"model.{next(iter(vars(config)))}"
+
+
+def hold_out(count: int, share: float, what: str) -> str:
+    return f"no validation file: about {max(1, round(share * count)):,} {what} are kept apart."
+
+
+def written(path: str, folder: Path) -> str:
+    """A path typed here as it must be written in a recipe there."""
+    found = find(path, Path.cwd())
+    if not (Path.cwd() / path).exists():
+        return path  # found through $REGARD_DATA, as the recipe will find it
+    return os.path.relpath(found, folder) if found.is_relative_to(folder) else str(found)
+
+
+def by_size(pairs: int, small: Any, medium: Any, large: Any, huge: Any) -> Any:
+    return small if pairs < SMALL else medium if pairs < MEDIUM else large if pairs < LARGE else huge
+
+
+def spoken(seconds: float) -> str:
+    if seconds < 90:
+        return "a minute"
+    return f"{math.ceil(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,312 @@
+"""Metrics: each is one object that knows its name, which way is better and how it is computed.
+
+value = v(Σᵢ sᵢ)   sᵢ: the statistics of example i, k numbers that add up over examples
+
+Validation, early stopping, `score`, `runs` and `compare` share these objects, and the bootstrap resamples any of them.
+A value is in the unit in which it is shown: accuracy is 93.5 (%), not 0.935.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.spans import found_spans, mark_spans
+
+Floats = NDArray[np.float64]
+Statistics = Callable[[Sequence[Any], Sequence[Any]], Floats]
+ORDER = 4  # longest word n-gram of BLEU
+RECALL = 2  # chrF weighs recall twice as much as precision
+LARGEST = 700.0  # nats per token beyond which the perplexity is not computed: exp would overflow
+BUCKETS = (10, 20, 30, 40)  # longest source of each bucket, in words; longer ones are in one more
+
+
+@dataclass(frozen=True)
+class Metric:
+    key: str  # in recipes, logs and JSON
+    name: str  # as it is shown
+    better: Literal["higher", "lower"]
+    statistics: Statistics  # outputs, references -> (examples, k)
+    value: Callable[[Floats], Floats]  # sums over examples (…, k) -> (…)
+    note: Callable[[], str]  # how it is computed: sacreBLEU's signature, or a definition
+    unit: str = ""
+    name_for: Callable[[Sequence[Any]], str] | None = None  # references -> name, where the name depends on them
+
+    def of(self, outputs: Sequence[Any], references: Sequence[Any]) -> float:
+        return float(self.value(self.statistics(outputs, references).sum(0)))
+
+    def improves(self, new: float, old: float | None) -> bool:
+        """Whether `new` is better than `old`, the best value so far; None: there is none yet."""
+        return old is None or (new > old if self.better == "higher" else new < old)
+
+    def called(self, references: Sequence[Any]) -> str:
+        return self.name_for(references) if self.name_for else self.name
+
+
+# --- likelihood --------------------------------------------------------------------------------------------------
+
+
+def _likelihoods(log_probs: Sequence[Any], _: Sequence[Any]) -> Floats:
+    """(examples, 2): −Σ ln p and the number of tokens; log_probs has an array of ln p for each example."""
+    return _table(([-float(np.sum(each)), len(each)] for each in log_probs), 2)
+
+
+def _loss(sums: Floats) -> Floats:
+    nats: Floats = sums[..., 0] / np.maximum(sums[..., 1], 1)
+    return nats
+
+
+def _perplexity(sums: Floats) -> Floats:
+    values: Floats = np.exp(np.minimum(_loss(sums), LARGEST))
+    return values
+
+
+LOSS = Metric("loss", "loss", "lower", _likelihoods, _loss, lambda: "mean −ln p per token", unit="nats")
+PERPLEXITY = Metric("perplexity", "perplexity", "lower", _likelihoods, _perplexity, lambda: "exp of the mean −ln p")
+
+
+# --- translations ------------------------------------------------------------------------------------------------
+
+
+def _by_sacrebleu(
+    key: str, name: str, better: Literal["higher", "lower"], value: Callable[[Floats], Floats], make: Any, columns: int
+) -> Metric:
+    """A metric with sacreBLEU's own statistics and signature (Post 2018). It is imported when first used."""
+
+    @cache
+    def peer() -> Any:
+        import sacrebleu
+
+        return make(sacrebleu)
+
+    def statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+        pairs = zip(outputs, references, strict=True)
+        return _table((peer()._extract_corpus_statistics([one], [[other]])[0] for one, other in pairs), columns)
+
+    def signature() -> str:
+        peer().corpus_score([""], [[""]])  # it asks how many references there were
+        return str(peer().get_signature())
+
+    return Metric(key, name, better, statistics, value, signature)
+
+
+def _bleu(sums: Floats) -> Floats:
+    """Geometric mean of n-gram precisions × brevity penalty, with exponential smoothing (Papineni 2002)."""
+    length, wanted = sums[..., 0], sums[..., 1]
+    matches, total = sums[..., 2 : 2 + ORDER], sums[..., 2 + ORDER :]
+    missing = (matches == 0) & (total > 0)
+    halvings = 2.0 ** np.cumsum(missing, -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(missing, 1 / (halvings * total), matches / total)
+        brevity = np.where(length < wanted, np.exp(1 - wanted / length), 1.0)
+        values = 100 * brevity * np.exp(np.log(precision).mean(-1))
+    return np.where(matches.any(-1) & (total > 0).all(-1), values, 0.0)
+
+
+def _chrf(sums: Floats) -> Floats:
+    """F₂ of the mean precision and the mean recall of character n-grams (Popović 2015)."""
+    written, wanted, both = _triples(sums)
+    counted = (written > 0) & (wanted > 0)
+    orders = np.maximum(counted.sum(-1), 1)
+    precision, recall = (np.where(counted, both / np.maximum(of, 1), 0).sum(-1) / orders for of in (written, wanted))
+    weighted = np.maximum(RECALL**2 * precision + recall, 1e-16)
+    values: Floats = 100 * (1 + RECALL**2) * precision * recall / weighted
+    return values
+
+
+def _ter(sums: Floats) -> Floats:
+    """Edits per reference word, where moving a phrase is one edit (Snover 2006)."""
+    edits, words = sums[..., 0], sums[..., 1]
+    return np.where(words > 0, 100 * edits / np.maximum(words, 1), 100.0 * (edits > 0))
+
+
+# force: no warning that text with spaces before its full stops looks tokenized
+BLEU = _by_sacrebleu("bleu", "BLEU", "higher", _bleu, lambda peer: peer.BLEU(force=True), 2 + 2 * ORDER)
+BLEU_LOWERCASE = _by_sacrebleu(
+    "bleu_lowercase",
+    "BLEU, lower-cased",
+    "higher",
+    _bleu,
+    lambda peer: peer.BLEU(force=True, lowercase=True),
+    2 + 2 * ORDER,
+)
+CHRF = _by_sacrebleu("chrf", "chrF", "higher", _chrf, lambda peer: peer.CHRF(), 18)
+TER = _by_sacrebleu("ter", "TER", "lower", _ter, lambda peer: peer.TER(), 2)
+TRANSLATION_METRICS = (BLEU, BLEU_LOWERCASE, CHRF, TER)
+
+
+# --- labels and tags ---------------------------------------------------------------------------------------------
+
+
+def _right_labels(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(texts, 2): whether the label is right, and 1."""
+    return _table(([one == other, 1] for one, other in zip(outputs, references, strict=True)), 2)
+
+
+def _right_tags(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(sentences, 2): the tags that are right, and the words."""
+    pairs = zip(_split(outputs), _split(references), strict=True)
+    return _table(([sum(map(str.__eq__, one, other)), len(other)] for one, other in pairs), 2)
+
+
+def _label_counts(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    return _counts([[label] for label in outputs], [[label] for label in references])
+
+
+def _tag_counts(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    return _counts(_split(outputs), _split(references))
+
+
+def _span_counts(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(sentences, 3): spans that are right, predicted and in the reference; counts of tags where they mark no spans."""
+    said, gold = _split(outputs), _split(references)
+    if not mark_spans(tag for tags in gold for tag in tags):
+        return _counts(said, gold)
+    found = (found_spans(other, one).values() for one, other in zip(said, gold, strict=True))
+    return _table((np.sum([(0, 0, 0), *kinds], axis=0) for kinds in found), 3)
+
+
+def _counts(said: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> Floats:
+    """(examples, 3 × labels): of each label, how often it is right, predicted and in the reference."""
+    place = {label: 3 * i for i, label in enumerate(sorted({label for labels in (*said, *gold) for label in labels}))}
+    counts = np.zeros((len(gold), 3 * len(place)))
+    for row, one, other in zip(counts, said, gold, strict=True):
+        for label in (a for a, b in zip(one, other, strict=False) if a == b):
+            row[place[label]] += 1
+        for label in one:
+            row[place[label] + 1] += 1
+        for label in other:
+            row[place[label] + 2] += 1
+    return counts
+
+
+def _percentage(sums: Floats) -> Floats:
+    values: Floats = 100 * sums[..., 0] / np.maximum(sums[..., 1], 1)
+    return values
+
+
+def _mean_f1(sums: Floats) -> Floats:
+    """The mean of 2 P R / (P + R) = 2 right / (predicted + reference) over the labels that occur."""
+    right, said, gold = _triples(sums)
+    both = said + gold
+    values: Floats = 100 * (2 * right / np.maximum(both, 1)).sum(-1) / np.maximum((both > 0).sum(-1), 1)
+    return values
+
+
+def _matthews(sums: Floats) -> Floats:
+    """The correlation of two labellings (Matthews 1975; for more than two labels, Gorodkin 2004)."""
+    right, said, gold = _triples(sums)
+    square = gold.sum(-1) ** 2
+    spread = (square - (said**2).sum(-1)) * (square - (gold**2).sum(-1))
+    shared = right.sum(-1) * gold.sum(-1) - (said * gold).sum(-1)
+    return np.where(spread > 0, 100 * shared / np.sqrt(np.maximum(spread, 1)), 0.0)
+
+
+def _f1_name(references: Sequence[str]) -> str:
+    return "entity F1" if mark_spans(tag for tags in _split(references) for tag in tags) else "macro F1"
+
+
+def _split(tags: Sequence[str]) -> list[list[str]]:
+    return [each.split() for each in tags]
+
+
+ACCURACY = Metric(
+    "accuracy", "accuracy", "higher", _right_labels, _percentage, lambda: "share of labels that are right", "%"
+)
+TAG_ACCURACY = replace(ACCURACY, statistics=_right_tags, note=lambda: "share of words whose tag is right")
+MACRO_F1 = Metric("f1", "macro F1", "higher", _label_counts, _mean_f1, lambda: "mean F1 of the labels", "%")
+TAG_F1 = replace(
+    MACRO_F1,
+    name="F1",
+    statistics=_span_counts,
+    note=lambda: "spans whose start, end and kind are right (Tjong Kim Sang 2003); mean F1 where tags mark no spans",
+    name_for=_f1_name,
+)
+MATTHEWS = Metric(
+    "matthews", "Matthews", "higher", _label_counts, _matthews, lambda: "100 × Matthews correlation coefficient"
+)
+TAG_MATTHEWS = replace(MATTHEWS, statistics=_tag_counts)
+LABEL_METRICS = (ACCURACY, MACRO_F1, MATTHEWS)
+TAG_METRICS = (TAG_F1, TAG_ACCURACY)
+
+
+# --- alignments --------------------------------------------------------------------------------------------------
+
+
+def _shared_links(found: Sequence[Any], gold: Sequence[Any]) -> Floats:
+    """(sentences, 2): twice the links in common, and the links of both."""
+    pairs = zip(found, gold, strict=True)
+    return _table(([2 * len(one & other), len(one) + len(other)] for one, other in pairs), 2)
+
+
+def _alignment_error(sums: Floats) -> Floats:
+    """1 − 2 |A∩S| / (|A| + |S|) with all gold links sure (Och & Ney 2003); 0 if there are no links at all."""
+    return np.where(sums[..., 1] > 0, 1 - sums[..., 0] / np.maximum(sums[..., 1], 1), 0.0)
+
+
+ALIGNMENT_ERROR = Metric(
+    "alignment_error",
+    "alignment error",
+    "lower",
+    _shared_links,
+    _alignment_error,
+    lambda: "1 − 2 |A∩S| / (|A| + |S|), all gold links sure",
+)
+
+# a log does not say whether its F1 is of labels or of tags: here it has the name that fits both
+METRICS = {
+    metric.key: metric
+    for metric in (LOSS, PERPLEXITY, *TRANSLATION_METRICS, *LABEL_METRICS, *TAG_METRICS, ALIGNMENT_ERROR)
+}
+
+
+# --- by length ---------------------------------------------------------------------------------------------------
+
+
+class Bucket(NamedTuple):
+    shortest: int  # words of a source
+    longest: int | None  # None: no limit
+    sentences: int
+    value: float
+
+
+def buckets(
+    sources: Sequence[str], edges: Sequence[int] = BUCKETS
+) -> Iterator[tuple[int, int | None, NDArray[np.bool_]]]:
+    """The fewest and most words of each bucket, and which sources are in it."""
+    lengths = np.array([len(source.split()) for source in sources])
+    for low, high in zip((0, *edges), (*edges, None), strict=True):
+        yield low + 1, high, (lengths > low) & (lengths <= (high or np.inf))
+
+
+def by_length(
+    metric: Metric,
+    sources: Sequence[str],
+    outputs: Sequence[Any],
+    references: Sequence[Any],
+    *,
+    edges: Sequence[int] = BUCKETS,
+) -> list[Bucket]:
+    """The value in each bucket that has sentences."""
+    each = metric.statistics(outputs, references)
+    return [
+        Bucket(shortest, longest, int(inside.sum()), float(metric.value(each[inside].sum(0))))
+        for shortest, longest, inside in buckets(sources, edges)
+        if inside.any()
+    ]
+
+
+# --- arrays ------------------------------------------------------------------------------------------------------
+
+
+def _table(rows: Any, columns: int) -> Floats:
+    return np.array(list(rows), dtype=np.float64).reshape(-1, columns)
+
+
+def _triples(sums: Floats) -> tuple[Floats, Floats, Floats]:
+    return sums[..., 0::3], sums[..., 1::3], sums[..., 2::3]

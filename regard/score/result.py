@@ -1,0 +1,40 @@
+"""What `score` was asked for, what a run answered, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from regard.predict.decoding import Decoding
+from regard.predict.inputs import some_at_once
+from regard.run import Run
+from regard.score.alignment import Links
+
+
+@dataclass(frozen=True)
+class Options:
+    how: Decoding | None = None  # to write; None: as `predict` does
+    gold: tuple[Links, ...] | None = None  # alignments of the examples
+    layer: int | None = None  # of several that attend, the one that is aligned by
+    by_length: bool = False
+    stride: int = 0  # tokens by which a window moves; 0: half of it
+    names: tuple[str, ...] = ()  # of the runs, as they were given
+    told: Callable[[str], None] | None = None  # hears of each answer as it comes, in order
+
+
+@dataclass(frozen=True)
+class Scored:
+    lines: tuple[str, ...]  # for people
+    facts: dict[str, Any]  # for JSON
+
+
+def answered(run: Run, raws: Iterable[Any], how: Decoding | None, told: Callable[[str], None] | None) -> list[str]:
+    """What a run answers, as `predict` does."""
+    found: list[str] = []
+    for some in some_at_once(raws):
+        for answer in run.task.answer(run, some, how, first_line=len(found)):
+            found.append(answer.text)
+            if told is not None:
+                told(answer.text)
+    return found

@@ -1,0 +1,71 @@
+"""What the HTML pages share: templates, tables, boxes that scroll, JSON that stays inside its element."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+
+Rows = Sequence[Mapping[str, str]]  # a table: a column per key of the first row
+
+
+class Html(str):
+    """Markup already: it is not escaped again."""
+
+
+def safe(text: str) -> str:
+    return text if isinstance(text, Html) else escape(text)
+
+
+def fill_template(name: str, **parts: str) -> str:
+    """A page of this folder with «part» replaced, «script» and «style» by what its Content-Security-Policy calls its
+    own; in one pass, so that what is put in is not read again."""
+    template = files("regard.show").joinpath(name).read_text(encoding="utf-8")
+    for tag in ("script", "style"):
+        if f"<{tag}>" in template:
+            parts[tag] = policy_hash(template.split(f"<{tag}>")[1].split(f"</{tag}>")[0])
+    return re.sub("«(\\w+)»", lambda found: parts[found[1]], template)
+
+
+def policy_hash(text: str) -> str:
+    """A script or style, as a Content-Security-Policy names it."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def inert_json(value: object) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def html_table(rows: Rows, *, wordy: Collection[str] = ()) -> str:
+    """Columns that are `wordy` hold sentences."""
+    return html_grid(list(rows[0]), [list(row.values()) for row in rows], wordy=wordy)
+
+
+def html_grid(names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Collection[str] = ()) -> str:
+    """A table whose columns may share a name."""
+    kinds = [' class="wordy"' if name in wordy else "" for name in names]
+    head = "".join(f'<th scope="col"{kind}>{safe(name)}</th>' for name, kind in zip(names, kinds, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{safe(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>\n"
+        for row in rows
+    )
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+
+
+def scroller(inner: str, kind: str = "") -> str:
+    """A box that scrolls sideways, by keys too, so that the page need not."""
+    return f'<div class="{f"scroll {kind}".strip()}" tabindex="0">{inner}</div>'
+
+
+def numbers_behind(table: str) -> str:
+    """The table of a chart, closed at first."""
+    return f"<details><summary>The numbers</summary>{scroller(table)}</details>"
+
+
+def quiet(text: str) -> str:
+    return f'<p class="quiet">{safe(text)}</p>'

@@ -1,0 +1,126 @@
+"""Heat maps over a picture: how much each place of a grid of patches was looked at, in the terminal and as SVG.
+
+A picture is uint8, (height, width) if grey or (height, width, 3) if it has colours. Weights are (rows, columns), one
+for each patch from the top left; the largest of them has full colour.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.text import Text
+
+from regard.show.colours import LEGEND, Colour, blend, shade
+from regard.show.heat_map import svg_begin, svg_text
+
+Pixels = NDArray[np.uint8]
+ACCENT: Colour = (255, 90, 0)  # over what was looked at
+STRENGTH = 0.7  # of the accent at the largest weight: the picture shows through
+TALLEST = 32  # lines of a terminal
+
+
+@dataclass(frozen=True)
+class PictureMap:
+    """How much of each patch went into an answer."""
+
+    pixels: Pixels
+    weights: NDArray[np.floating]  # (rows, columns) of patches
+    answer: str
+    kind: str  # "attention", say
+
+    def __str__(self) -> str:
+        return self.text(80).plain
+
+    def text(self, width: int) -> Text:
+        """For a terminal."""
+        return picture_map(self.pixels, self.weights, width=width, kind=f"{self.answer}: {self.kind}")
+
+    def svg(self) -> str:
+        return picture_svg(self.pixels, self.weights, kind=f"{self.answer}: {self.kind}")
+
+    def facts(self, digits: int = 6) -> dict[str, Any]:
+        """For JSON: as a map with one row, whose columns are the patches."""
+        places = [f"{row + 1},{column + 1}" for row, column in np.ndindex(*self.weights.shape)]
+        weights = [self.weights.round(digits).flatten().tolist()]
+        return {"source": places, "target": [self.answer], "kind": self.kind, "weights": weights}
+
+
+def picture_map(pixels: Pixels, weights: NDArray[np.floating], *, width: int, kind: str = "attention") -> Text:
+    """Each patch as a block of its shade, so that it can be read without colour; with colour, the shade tints the
+    picture behind it."""
+    shares, most = _shares_of(pixels, weights)
+    rows, columns = shares.shape
+    shape = (pixels.shape[1] / columns) / (pixels.shape[0] / rows)  # width of a patch over its height
+    lines = max(1, min(TALLEST // rows, int(width / columns / shape / 2)))  # of a patch; a character is half as wide
+    wide = max(1, min(int(2 * lines * shape), width // columns))
+    seen = _resized(pixels, rows * lines, columns * wide)
+    text = Text()
+    for row, line in enumerate(seen.tolist()):
+        for column, colour in enumerate(line):
+            share = float(shares[row // lines, column // wide])
+            front = blend(colour, ACCENT, STRENGTH * share)
+            text.append(shade(share), style="rgb({},{},{}) on rgb({},{},{})".format(*front, *colour))
+        text.append("\n")
+    text.append(f"{kind}, of the largest weight ({most:.3g}): {LEGEND}", style="dim")
+    return text
+
+
+def picture_svg(pixels: Pixels, weights: NDArray[np.floating], *, kind: str = "attention", size: int = 448) -> str:
+    """The picture, `size` wide, and over it a pane for each patch, the stronger the more it was looked at."""
+    shares, most = _shares_of(pixels, weights)
+    rows, columns = shares.shape
+    high = round(size * pixels.shape[0] / pixels.shape[1])
+    down, across = high / rows, size / columns
+    parts = [
+        svg_begin(size, high + 28, 12),
+        f'<rect width="{size}" height="{high + 28}" fill="#ffffff"/>',
+        f'<image width="{size}" height="{high}" preserveAspectRatio="none" style="image-rendering: pixelated" '
+        f'href="data:image/png;base64,{b64encode(png(pixels)).decode()}"/>',
+        '<g fill="#{:02x}{:02x}{:02x}">'.format(*ACCENT),
+    ]
+    for (row, column), share in np.ndenumerate(shares):
+        label = f"row {row + 1}, column {column + 1}: {weights[row, column]:.3g}"
+        parts.append(
+            f'<rect x="{column * across:.2f}" y="{row * down:.2f}" width="{across:.2f}" height="{down:.2f}" '
+            f'fill-opacity="{STRENGTH * share:.3f}"><title>{label}</title></rect>'
+        )
+    caption = f"{kind}; full colour at {most:.3g}"
+    return "\n".join([*parts, f'</g><text x="4" y="{high + 19}" fill="#444">{svg_text(caption)}</text></svg>']) + "\n"
+
+
+def png(pixels: Pixels) -> bytes:
+    """A PNG file: 8 bits, grey or RGB, no filter (ISO/IEC 15948)."""
+    high, wide = pixels.shape[:2]
+    header = struct.pack(">IIBBBBB", wide, high, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
+    lines = np.hstack([np.zeros((high, 1), np.uint8), pixels.reshape(high, -1)])  # filter 0 before each line
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+
+
+def _shares_of(pixels: Pixels, weights: NDArray[np.floating]) -> tuple[NDArray[np.floating], float]:
+    """Of the largest weight, and that weight."""
+    if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (3,)) or pixels.ndim < 2 or not pixels.size:
+        raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}, but must be uint8 (height, width) or (…, 3).")
+    if weights.ndim != 2 or not weights.size or not bool(np.all(np.isfinite(weights) & (weights >= 0))):
+        raise ValueError(f"weights are {weights.shape}, but must be (rows, columns) of numbers that are not negative.")
+    most = float(weights.max())
+    return weights / (most or 1.0), most
+
+
+def _resized(pixels: Pixels, high: int, wide: int) -> Pixels:
+    """(high, wide, 3): the mean of the pixels under each cell, or the nearest where cells are smaller than pixels."""
+    colours = np.broadcast_to(pixels if pixels.ndim == 3 else pixels[..., None], (*pixels.shape[:2], 3)).astype(float)
+    for axis, count in ((0, high), (1, wide)):
+        edges = np.arange(count + 1) * pixels.shape[axis] // count
+        sums = np.add.reduceat(colours, edges[:-1], axis)
+        colours = sums / np.expand_dims(np.maximum(1, np.diff(edges)), (1 - axis, 2))
+    cells: Pixels = np.rint(colours).astype(np.uint8)
+    return cells

@@ -1,0 +1,76 @@
+"""A task is an object: what an example is, where it comes from, what a model must promise, how answers are measured.
+
+One file each, as models have one per paper; `registry` lists them. Nobody else compares a task's name: whoever needs
+to know something of a task asks the object, which every recipe and run carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.data.fields import Field
+from regard.data.sources import Source
+from regard.predict.decoding import Decoding
+from regard.score.metrics import Metric
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a task's examples and answers are called in output."""
+
+    example: str  # "pair"
+    file: str  # a file of them, as help shows one
+    units: str = "words"  # what an example is made of
+    reads: str = "text"  # what the model reads
+    counts: str = "tokens"  # what its training budget counts
+    sides: tuple[str, str] = ("text", "label")
+    another: str = "other labels for an earlier text"  # what a second target of a source is
+    judged: str = ""  # how the score of one answer is made; "right or wrong": it is one of the two
+    try_with: str = ""  # what `predict RUN` wants beside the run, to be tried
+
+
+def nothing(*_: Any) -> None:
+    """A verb that a task does not have."""
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    about: str  # one line of help
+    words: Words
+    fields: Mapping[str, type[Field]]  # the sides of an example, in the order in which sources give them
+    sources: Mapping[str, Callable[..., Source]]  # what [data] may be, by name
+    tokens: type[Any]  # the settings in [tokens]
+    promises: Mapping[str, Any]  # what a model must keep, by how that is said
+    metrics: tuple[Metric, ...]  # the first decides between models
+    model: str  # that `new` takes unless another is named
+    contenders: tuple[str, ...]  # that `compare` takes unless others are named
+    demo_model: str
+    toy: tuple[tuple[Any, ...], ...]  # two examples, with which a user's model is tried
+    learn: Callable[..., Any]  # (examples, tokens) -> Fields
+    corpus: Callable[..., Any]  # (recipe) -> Corpus: what is trained and validated on
+    new: Callable[..., Any]  # (Request) -> recipe and reasons
+    check: Callable[..., Any]  # (recipe, write) -> Checked
+    answer: Callable[..., Any]  # (run, raws, decoding) -> a Prediction each
+    outcomes: Callable[..., Any]  # (run, examples, decoding) -> what metrics are computed from, one each
+    score: Callable[..., Any]  # (runs, examples, options) -> Scored
+    demo: Callable[..., Any]  # (run) -> what `demo` shows after training
+    plain: Callable[..., str]  # (raw, prediction) -> a line of output
+    entry: Callable[..., dict[str, Any]]  # (raw, prediction) -> a line of JSON
+    right: Callable[[str, str], float]  # (output, reference) -> how much of it is right, 0 to 100
+    inputs: Callable[..., Any]  # (file or None, errors) -> raw inputs, for `predict`
+    given: Callable[[str], Any]  # what is typed after `look RUN` -> raw inputs: a sentence, or those in a file
+    decoding: Decoding | None = None  # how to write; None: nothing is written step by step
+    look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> what it looked at
+    look_closely: Callable[..., Any] = nothing  # the same, every layer and head, for a page
+    log_probs: Callable[..., Any] = nothing  # (runs, examples, stride) -> ln p of each, as a stream, where it has one
+    continue_aloud: Callable[..., Any] = nothing  # (run, prompt, decoding, write): `predict --prompt`
+    columns: Callable[..., Any] = nothing  # (raw, prediction) -> words and tags in CoNLL's columns
+    legible: Callable[[Any, str], str] = lambda raw, output: output  # an output as a person reads it
+    train_settings: frozenset[str] = frozenset()  # of [train], those that only some tasks have
+    contest: Mapping[str, str] = field(default_factory=dict)  # `compare --demo`: name -> model with its settings
+    checked: bool = True  # `check` has something to say of its data
+    aligned: bool = False  # words of the source and of the target belong together: alignments mean something
+    mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation

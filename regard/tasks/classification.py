@@ -1,0 +1,190 @@
+"""classification: one label for a text, or for two texts read one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.check.examples import LABELLED, check_examples
+from regard.data import world
+from regard.data.fields import Fields, LabelField, Text, train_texts
+from regard.data.sources import BETWEEN, Source, Table, World
+from regard.data.text import one_line
+from regard.data.token_settings import TextTokens
+from regard.interface import Classifies, Learns, UserError, Weighs
+from regard.look.attention import label_closely, look_at_label
+from regard.new.choices import UNDECIDED, Made, Request, written
+from regard.new.labelled import label_fields, new_labelled
+from regard.predict.decoding import Decoding, Prediction
+from regard.predict.inputs import text_lines, typed_text
+from regard.predict.labels import classify
+from regard.run import Run
+from regard.score.labels import score_labels
+from regard.score.metrics import LABEL_METRICS, Metric
+from regard.show.attention_page import Sentence
+from regard.show.heat_map import HeatMap
+from regard.tasks import Task, Words
+from regard.tasks.translation import outcomes
+from regard.train.corpus import Corpus, Sides
+
+
+@dataclass(frozen=True)
+class WorldSentiment(World):
+    """Sentences of the built-in grammar: praise, blame or neither."""
+
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return " ".join(pair.source), pair.sentiment
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        return LabelledTable(train="", source="1", target="2", hold_out=UNDECIDED).reading(files)
+
+
+@dataclass(frozen=True)
+class LabelledTable(Table):
+    """One file with a text, or two, and a label in each line: JSONL, or columns; plain or gzip."""
+
+    second: str = ""  # the field of a second text, read after the first; "": there is none
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.source, self.second) if self.second else (self.source,)
+
+
+def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: TextTokens) -> Fields:
+    text = train_texts(examples, ("source",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least)
+    return Fields({**text, "target": LabelField.train(label for _, label in examples())})
+
+
+class LabelCorpus(Corpus):
+    always_measured = True
+
+    def prepare(self, model: object, encoded: Sides) -> None:
+        """With train.balance, rare labels weigh as much as frequent ones (class weights)."""
+        if not self.recipe.train.balance:
+            return
+        if not isinstance(model, Weighs):
+            raise UserError("train.balance needs a model that weighs labels, and this one has no weigh(counts).")
+        counts = np.bincount(encoded["target"].tokens)
+        model.weigh(counts)
+
+
+def as_read(run: Run, lines: Sequence[str]) -> list[str]:
+    """Two texts with a tab between them, where it was trained on two, as it read them."""
+    data = run.recipe.data
+    if not (isinstance(data, LabelledTable) and data.second):
+        return list(lines)
+    return [BETWEEN.join(part.strip(" ") for part in line.split("\t", 1)) for line in lines]
+
+
+def answer(run: Run, lines: Sequence[str], how: Decoding | None = None, **more: Any) -> list[Prediction]:
+    return classify(run, as_read(run, lines), how, **more)
+
+
+def look(run: Run, text: str, target: str | None = None, layer: int | None = None) -> HeatMap:
+    return look_at_label(run, as_read(run, [text])[0], target)
+
+
+def look_closely(run: Run, text: str, target: str | None = None) -> Sentence:
+    return label_closely(run, as_read(run, [text])[0], target)
+
+
+def plain(raw: Any, prediction: Prediction) -> str:
+    if prediction.probabilities is None:
+        return ""
+    return f"{one_line(prediction.text)}\t{prediction.probabilities[prediction.text]:.4f}"
+
+
+def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
+    return {"label": prediction.text, "probabilities": prediction.probabilities or {}, "cut": prediction.cut}
+
+
+def right(output: str, reference: str) -> float:
+    return 100.0 * (output == reference)
+
+
+def new(asked: Request) -> Made:
+    asked.refuse("unit")
+    file, valid = asked.one_file()
+    reasons: dict[str, str] = {}
+    text, label = label_fields(asked, file, reasons)
+    data = LabelledTable(
+        train=written(file, asked.folder),
+        source=text,
+        target=label,
+        valid=written(valid, asked.folder) if valid else "",
+        hold_out=0.0 if valid else UNDECIDED,
+    )
+    reasons["tokens.at_least"] = ONCE
+
+    def tokens(words: int) -> TextTokens:
+        return TextTokens(kind=asked.kind or "words", size=0, at_least=2 if words > 20_000 else 1)
+
+    return new_labelled(
+        asked,
+        "table",
+        data,
+        names=lambda label: [label],
+        size=lambda text: len(text.split()),
+        tokens=tokens,
+        reasons=reasons,
+    )
+
+
+ONCE = "a word that occurs once teaches nothing of itself, and something of unknown ones."
+
+
+def demo(run: Run) -> Iterator[str]:
+    yield from labelled_demo(run, "sentences", LABEL_METRICS[0])
+    first = next(iter(run.recipe.data.lines("test", run.recipe.folder)))
+    yield f'  regard look {run.name} "{first[1]}"'
+    yield "  regard new classification your.tsv -o my.toml"
+
+
+def labelled_demo(run: Run, unit: str, accuracy: Metric) -> Iterator[str]:
+    """How many are right, and the first few."""
+    every = list(run.recipe.data.lines("test", run.recipe.folder))
+    outputs = [prediction.text for prediction in run.predict([source for _, source, _ in every])]
+    gold = [target for _, _, target in every]
+    share, count = accuracy.of(outputs, gold), int(accuracy.statistics(outputs, gold)[:, 1].sum())
+    yield f"\n{len(every):,} unseen sentences: {share:.2f} % of {count:,} {unit} are right"
+    for (_, text, target), output in list(zip(every, outputs, strict=True))[:5]:
+        yield f"  {text}\n    {output}" + ("" if output == target else f"   (it is {target})")
+    yield "\nNext:"
+    yield f"  regard predict {run.name} < sentences.txt"
+
+
+TASK = Task(
+    name="classification",
+    about="English sentences from a small grammar, and praise, blame or neither.",
+    words=Words(example="sentence", file="reviews.tsv", counts="labels", judged="right or wrong"),
+    fields={"source": Text, "target": LabelField},
+    sources={"world": WorldSentiment, "table": LabelledTable},
+    tokens=TextTokens,
+    promises={"loss(batch)": Learns, "classify(batch)": Classifies},
+    metrics=LABEL_METRICS,
+    model="birnn",
+    contenders=("birnn", "attentive_birnn", "encoder", "cnn"),
+    demo_model="birnn",
+    toy=(("a b c", "x"), ("c", "y")),
+    learn=learn,
+    corpus=LabelCorpus,
+    new=new,
+    check=lambda recipe, write: check_examples(recipe, write, LABELLED),
+    answer=answer,
+    outcomes=outcomes,
+    score=score_labels,
+    demo=demo,
+    plain=plain,
+    entry=entry,
+    right=right,
+    inputs=text_lines,
+    given=typed_text,
+    look=look,
+    look_closely=look_closely,
+    train_settings=frozenset({"balance"}),
+)

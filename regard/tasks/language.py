@@ -1,0 +1,185 @@
+"""language: how likely a text is, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from regard.data import world
+from regard.data.batches import Encoded, Examples, Shuffled
+from regard.data.fields import Fields, train_texts
+from regard.data.fields import Text as TextField
+from regard.data.sources import Arpa, Source, Text, World
+from regard.data.streams import Anywhere, Carried
+from regard.data.token_settings import TextTokens
+from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
+from regard.new.text import new_language_model
+from regard.predict.decoding import Decoding
+from regard.predict.inputs import text_lines, typed_text
+from regard.predict.text import go_on, go_on_aloud
+from regard.recipe import Recipe
+from regard.run import Run
+from regard.score.likelihood import (
+    carried_log_probs,
+    log_prob_of_each,
+    score_language,
+    score_texts,
+    token_log_probs,
+)
+from regard.score.metrics import LOSS, PERPLEXITY
+from regard.tasks import Task, Words
+from regard.tasks.translation import entry, plain
+from regard.train.corpus import SHOWN_SAMPLES, Corpus, Metrics, Sides
+
+SAMPLE_LENGTH = 100  # tokens of a text that is written to show what has been learnt
+VALID_ROWS = 32  # places of a whole file that are read side by side to validate
+BLOCK = 64  # tokens of one long text that stand for a sentence
+
+
+@dataclass(frozen=True)
+class WorldText(World):
+    """English sentences of the built-in grammar."""
+
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return (" ".join(pair.source),)
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        return Arpa("").reading(files)
+
+
+def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: TextTokens) -> Fields:
+    return Fields(train_texts(examples, ("target",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least))
+
+
+class TextCorpus(Corpus):
+    """Texts of their own, or one long text that is read in windows."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self.noun = f"{recipe.data.unit}s"
+        self.whole_file = recipe.data.unit == "file"
+
+    def amount(self, encoded: Sides) -> str:
+        tokens = f"{len(encoded['target'].tokens):,} tokens"
+        return tokens if self.whole_file else f"{super().amount(encoded)} of {tokens}"
+
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Shuffled | Carried | Anywhere:
+        """A whole file is read on and on by a model that carries its state, and anywhere by one that sees a window."""
+        train, seed, texts = self.recipe.train, self.recipe.seed, encoded["target"]
+        context = model.context if isinstance(model, Windowed) else None
+        if not self.whole_file:
+            if context is not None and (longest := int(texts.lengths.max()) + 1) > context:
+                raise UserError(
+                    f"The longest text has {longest} tokens with its end, and model.context = {context} is what the "
+                    f"model reads at once: make it {longest} or more, or leave longer texts out with "
+                    f"tokens.longest = {context - 1}."
+                )
+            return Shuffled(Examples(fields, encoded, most=context), tokens=train.batch_tokens, seed=seed)
+        if context is not None:
+            rows = max(1, train.batch_tokens // context)
+            return Anywhere(texts.tokens, rows=rows, window=context, seed=seed)
+        window = self.recipe.data.window
+        return Carried(texts.tokens, rows=max(1, train.batch_tokens // window), window=window, seed=seed)
+
+    def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
+        """The loss over the validation text, and a little of what the model writes."""
+        log_prob, tokens = self._likelihood(cast(Scores, run.model), encoded["target"], run.device)
+        how = Decoding(sample=True, max_length=SAMPLE_LENGTH)
+        samples = (Sample("", "", each.text) for each in run.predict([""] * SHOWN_SAMPLES, how))
+        found = {LOSS.key: -log_prob / tokens, "tokens": float(tokens)}
+        found[PERPLEXITY.key] = float(PERPLEXITY.value(np.array([-log_prob, tokens])))
+        return found, tuple(samples)
+
+    def _likelihood(self, model: Scores, texts: Encoded, device: torch.device) -> tuple[float, int]:
+        context = model.context if isinstance(model, Windowed) else None
+        if not self.whole_file:
+            each = [np.concatenate([[BOS], texts[i], [EOS]]) for i in range(len(texts))]
+        elif context is not None:
+            each = [texts.tokens]
+        else:  # side by side, each place as if a text began there: quick, and but little too high
+            rows = max(1, min(VALID_ROWS, (len(texts.tokens) - 1) // (2 * self.recipe.data.window)))
+            span = (len(texts.tokens) - 1) // rows
+            starts = np.arange(rows)[:, None] * span
+            found = carried_log_probs(model, texts.tokens[starts + np.arange(span + 1)], device=device)
+            return float(found.sum()), found.size
+        scored = token_log_probs(model, each, device=device, stride=context or 0)
+        return float(sum(values.sum() for values in scored)), sum(map(len, scored))
+
+
+def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> list[Any]:
+    """ln p of the tokens of each text, or of stretches of one long text."""
+    each: list[Any] = score_texts([run], [text for (text,) in examples]).each
+    if run.whole_file:
+        (long,) = each
+        each = [long[at : at + BLOCK] for at in range(0, len(long), BLOCK)]
+    return each
+
+
+def refuse_check(recipe: Recipe, write: Path | None) -> None:
+    raise UserError("check looks over pairs and labels, and language has none: train it and see how it is read.")
+
+
+def demo(run: Run) -> Iterator[str]:
+    """Bits a character on unseen sentences, and a few that it writes."""
+    data = run.recipe.data
+    found = score_texts([run], [text for _, text in data.lines("test", run.recipe.folder)]).likelihood
+    yield f"\n{found.ends} unseen sentences, {found.characters:,} characters:"
+    yield f"  {found.bits_per_character:.3f} bits a character; perplexity {found.per_word:.2f} a word"
+    yield "\nIt writes:"
+    for written in run.predict([""] * 5, Decoding(sample=True, temperature=0.5)):
+        yield f"  {written.text}"
+    yield "\nNext:"
+    yield f'  regard predict {run.name} --prompt "The small cat" --temperature 0.5'
+    yield f"  regard score {run.name} --each sentences.txt"
+    yield "  regard new language your.txt -o lm.toml"
+
+
+TASK = Task(
+    name="language",
+    about="English sentences from a small grammar, character by character.",
+    words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=' --prompt "…"'),
+    fields={"target": TextField},
+    sources={"world": WorldText, "text": Text, "arpa": Arpa},
+    tokens=TextTokens,
+    promises={
+        "loss(batch), or fit(texts) and restore(tensors)": Learns | Fits,
+        "log_probs(batch)": Scores,
+        "start(batch) and step(tokens, state)": Generates,
+    },
+    metrics=(PERPLEXITY,),
+    model="rnn_lm",
+    contenders=("ngram", "neural_lm", "rnn_lm cell=tanh", "rnn_lm cell=lstm", "gpt"),
+    demo_model="rnn_lm",
+    toy=(("a b c",), ("c",)),
+    learn=learn,
+    corpus=TextCorpus,
+    new=new_language_model,
+    check=refuse_check,
+    answer=go_on,
+    outcomes=outcomes,
+    score=score_language,
+    demo=demo,
+    plain=plain,
+    entry=entry,
+    right=lambda output, reference: 0.0,
+    inputs=text_lines,
+    given=typed_text,
+    decoding=Decoding(sample=True),
+    log_probs=log_prob_of_each,
+    contest={
+        "KN5": "ngram",
+        "neural_lm": "neural_lm embedding=64 hidden=256 dropout=0 train.learning_rate=0.002",
+        "rnn_lm tanh": "rnn_lm cell=tanh embedding=128 hidden=256 tie=false dropout=0 train.learning_rate=0.002",
+        "rnn_lm lstm": "rnn_lm cell=lstm embedding=128 hidden=256 tie=false dropout=0",
+        "gpt": "gpt dim=128 heads=4 feed_forward=512 layers=3 context=64 dropout=0 train.learning_rate=0.003",
+    },
+    mixes=True,
+    continue_aloud=go_on_aloud,
+    checked=False,
+)

@@ -1,0 +1,8 @@
+"""Every task, by its name."""
+
+from __future__ import annotations
+
+from regard.tasks import Task, classification, language, tagging, translation
+
+EVERY = (translation, language, classification, tagging)
+TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in EVERY}

@@ -1,0 +1,141 @@
+"""tagging: a tag for each word, such as its part of speech, or spans of words that are names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from regard.check.examples import TAGGED, check_examples
+from regard.data import world
+from regard.data.fields import Fields, Spelling, TagField, Text, train_texts
+from regard.data.sources import Conll, Source, World
+from regard.data.spans import with_words
+from regard.data.text import one_line
+from regard.data.token_settings import GivenTokens
+from regard.interface import Learns, Tags
+from regard.new.choices import UNDECIDED, Made, Request, written
+from regard.new.labelled import new_labelled
+from regard.predict.decoding import Prediction
+from regard.predict.inputs import text_lines, typed_text
+from regard.predict.labels import tag
+from regard.run import Run
+from regard.score.labels import score_tags
+from regard.score.metrics import TAG_ACCURACY, TAG_METRICS
+from regard.tasks import Task, Words
+from regard.tasks.classification import ONCE, labelled_demo
+from regard.tasks.translation import outcomes
+from regard.train.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class WorldTags(World):
+    """Sentences of the built-in grammar, and the part of speech of each word."""
+
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return " ".join(pair.source), " ".join(pair.tags)
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        return Conll(train="", hold_out=UNDECIDED).reading(files)
+
+
+def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: GivenTokens) -> Fields:
+    text = train_texts(examples, ("source",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least)
+    return Fields({**text, "target": TagField.train(tags for _, tags in examples()), "spelling": Spelling()})
+
+
+class TagCorpus(Corpus):
+    always_measured = True
+
+    def remarks(self) -> list[str]:
+        data, corrected = self.recipe.data, list[str]()
+        if data.names:
+            for _ in data.lines("train", self.recipe.folder, lambda file, number, wrong: corrected.append(wrong)):
+                pass
+        if not corrected:
+            return []
+        return [f"In {len(corrected):,} sentences tags were corrected ({corrected[0]}); regard check says where."]
+
+
+def words_of(line: str) -> list[str]:
+    return [word for word in line.split(" ") if word]
+
+
+def plain(raw: str, prediction: Prediction) -> str:
+    return prediction.text
+
+
+def entry(raw: str, prediction: Prediction) -> dict[str, Any]:
+    return {"words": words_of(raw), "tags": list(prediction.tokens), "cut": prediction.cut}
+
+
+def columns(raw: str, prediction: Prediction) -> str:
+    """A word and its tag a line, a blank line after each sentence."""
+    pairs = zip(words_of(raw), prediction.tokens, strict=False)  # of a line that was cut, what was read
+    return "".join(f"{one_line(word)}\t{tag}\n" for word, tag in pairs)
+
+
+def right(output: str, reference: str) -> float:
+    one, other = output.split(), reference.split()
+    return 100 * sum(a == b for a, b in zip(one, other, strict=False)) / max(1, len(other))
+
+
+def new(asked: Request) -> Made:
+    asked.refuse("kind", "unit", "source", "target")
+    file, valid = asked.one_file()
+    data = Conll(
+        train=written(file, asked.folder),
+        valid=written(valid, asked.folder) if valid else "",
+        hold_out=0.0 if valid else UNDECIDED,
+    )
+    recipe, reasons = new_labelled(
+        asked,
+        "conll",
+        data,
+        names=str.split,
+        size=lambda text: len(text.split()),
+        tokens=lambda words: GivenTokens(size=0, at_least=2 if words > 20_000 else 1),
+        reasons={"tokens.at_least": ONCE},
+    )
+    if "letters" in vars(recipe.model):
+        recipe = replace(recipe, model=replace(recipe.model, letters=50))
+        reasons["model.letters"] = "what a word's letters make helps with words that training never met."
+    return recipe, reasons
+
+
+def demo(run: Run) -> Iterator[str]:
+    yield from labelled_demo(run, "words", TAG_ACCURACY)
+    yield "  regard new tagging your.conll -o my.toml"
+
+
+TASK = Task(
+    name="tagging",
+    about="English sentences from a small grammar, and the part of speech of each word.",
+    words=Words(example="sentence", file="train.conll", counts="tags", judged="the tags that are right, in per cent"),
+    fields={"source": Text, "target": TagField, "spelling": Spelling},
+    sources={"world": WorldTags, "conll": Conll},
+    tokens=GivenTokens,
+    promises={"loss(batch)": Learns, "tag(batch)": Tags},
+    metrics=TAG_METRICS,
+    model="birnn",
+    contenders=("birnn", "encoder", "cnn"),
+    demo_model="birnn",
+    toy=(("a b c", "x y y"), ("c", "y")),
+    learn=learn,
+    corpus=TagCorpus,
+    new=new,
+    check=lambda recipe, write: check_examples(recipe, write, TAGGED),
+    answer=tag,
+    outcomes=outcomes,
+    score=score_tags,
+    demo=demo,
+    plain=plain,
+    entry=entry,
+    right=right,
+    inputs=text_lines,
+    given=typed_text,
+    columns=columns,
+    legible=lambda raw, output: with_words(raw.split(), output.split()),
+)

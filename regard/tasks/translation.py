@@ -1,0 +1,140 @@
+"""translation: a text becomes another one, word by word related to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import sacrebleu
+
+from regard.check.examples import PAIRS, check_examples
+from regard.data import world
+from regard.data.fields import Fields, Text, train_texts
+from regard.data.sources import Parallel, Source, Table, World, parallel
+from regard.data.text import one_line
+from regard.data.token_settings import PairTokens
+from regard.interface import Generates, Learns
+from regard.look.attention import look_at_translation, translation_closely
+from regard.new.pairs import new_translator
+from regard.predict.decoding import Decoding, Prediction
+from regard.predict.inputs import text_lines, typed_text
+from regard.predict.text import translate
+from regard.run import Run
+from regard.score.metrics import BLEU, CHRF, TER
+from regard.score.translation import log_prob_of_each_pair, score_translations, translated
+from regard.tasks import Task, Words
+from regard.train.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class WorldPairs(World):
+    """English and French sentences of the built-in grammar."""
+
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return " ".join(pair.source), " ".join(pair.target)
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        return parallel(files)
+
+
+def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: PairTokens) -> Fields:
+    return Fields(
+        train_texts(
+            examples,
+            ("source", "target"),
+            kind=tokens.kind,
+            size=tokens.size,
+            joint=tokens.joint,
+            at_least=tokens.at_least,
+        )
+    )
+
+
+def plain(raw: str, prediction: Prediction) -> str:
+    return one_line(prediction.text)
+
+
+def entry(raw: str, prediction: Prediction) -> dict[str, Any]:
+    found = asdict(prediction)
+    return {key: value for key, value in found.items() if key != "probabilities"}
+
+
+def outcomes(run: Run, examples: Sequence[tuple[str, str]], how: Decoding | None) -> list[str]:
+    return [prediction.text for prediction in run.predict([source for source, _ in examples], how)]
+
+
+def right(output: str, reference: str) -> float:
+    return float(sacrebleu.sentence_chrf(output, [reference]).score)
+
+
+def demo(run: Run) -> Iterator[Any]:
+    """BLEU and alignment error on the grammar's test pairs, and what it looks at in two sentences never seen."""
+    data = run.recipe.data
+    assert isinstance(data, WorldPairs)
+    pairs = list(data.pairs("test"))
+    sources, references = ([" ".join(vars(pair)[side]) for pair in pairs] for side in ("source", "target"))
+    found = translated(run, sources, references, gold=[frozenset(pair.links) for pair in pairs])
+    lengths = sorted(len(pair.source) for pair in pairs)
+    median = lengths[len(lengths) // 2]
+    yield f"\n{len(pairs)} unseen sentences of {lengths[0]} to {lengths[-1]} words (median {median}):"
+    yield f"  BLEU {found.values[BLEU.key]:.2f}   {BLEU.note()}"
+    if found.alignment_error is not None:
+        yield f"  alignment error {found.alignment_error:.3f}   (guessing the diagonal: {found.diagonal_error:.3f})"
+    for sentence in world.SHOWN:
+        seen = look_at_translation(run, sentence)
+        yield f"\n{sentence}\n{' '.join(seen.rows)}\n"
+        yield seen.text(100)
+    yield "\nNext:"
+    yield f'  regard look {run.name} "The small cat does not eat the soup ."'
+    yield f"  regard predict {run.name} --beam 5 < sentences.txt"
+    yield f"  regard train {run.name}/config.toml model.hidden=512 -o runs/mine"
+
+
+TASK = Task(
+    name="translation",
+    about="English to French from a small grammar, its shorter half.",
+    words=Words(
+        example="pair",
+        file="pairs.tsv",
+        reads="source",
+        sides=("source", "target"),
+        another="another target for an earlier source",
+        judged="chrF of the sentence",
+    ),
+    fields={"source": Text, "target": Text},
+    sources={"world": WorldPairs, "parallel": Parallel, "table": Table},
+    tokens=PairTokens,
+    promises={"loss(batch)": Learns, "start(batch) and step(tokens, state)": Generates},
+    metrics=(BLEU, CHRF, TER),
+    model="transformer",
+    contenders=("seq2seq", "rnnsearch", "convs2s", "transformer"),
+    demo_model="rnnsearch",
+    toy=(("a b c", "d e f"), ("c", "e")),
+    learn=learn,
+    corpus=Corpus,
+    new=new_translator,
+    check=lambda recipe, write: check_examples(recipe, write, PAIRS),
+    answer=translate,
+    outcomes=outcomes,
+    score=score_translations,
+    demo=demo,
+    plain=plain,
+    entry=entry,
+    right=right,
+    inputs=text_lines,
+    given=typed_text,
+    decoding=Decoding(beam=5),
+    look=look_at_translation,
+    look_closely=translation_closely,
+    log_probs=log_prob_of_each_pair,
+    contest={
+        "seq2seq": "seq2seq embedding=256 hidden=384 layers=1 context=first lexical=true dropout=0",
+        "rnnsearch": "rnnsearch embedding=192 hidden=224 cell=gru-after dropout=0",
+        "transformer": "transformer dim=192 feed_forward=512 layers=2 dropout=0 label_smoothing=0 "
+        "train.learning_rate=0.003",
+    },
+    aligned=True,
+)

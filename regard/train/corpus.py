@@ -1,0 +1,93 @@
+"""The data of a recipe as training sees it: examples, fields learnt from them, batches, and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any, cast
+
+import torch
+
+from regard.data.batches import Encoded, Examples, Shuffled, validation_plan
+from regard.data.fields import Fields
+from regard.data.sources import Split, examples
+from regard.interface import Learns, Sample
+from regard.predict.decoding import Decoding
+from regard.recipe import Recipe
+from regard.run import Run
+from regard.score.metrics import LOSS
+
+SHOWN_SAMPLES = 3
+VALID_TOKENS = 4096  # in a batch
+
+Sides = Mapping[str, Encoded]
+Metrics = dict[str, float]
+
+
+class Corpus:
+    """Examples of their own, in batches of like lengths. A task may have another kind."""
+
+    whole_file = False  # one text, in pieces
+    always_measured = False  # outputs cost little, so every validation measures all that the task can
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.sides = tuple(recipe.task.fields)
+        self.noun = f"{recipe.task.words.example}s"  # what examples are called
+
+    def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
+        """The raw sides of each example of a split."""
+        return examples(self.recipe.data, split, self.recipe.folder)
+
+    @cached_property
+    def valid(self) -> list[tuple[Any, ...]]:
+        return list(self.examples("valid"))
+
+    def learn_fields(self) -> Fields:
+        fields: Fields = self.recipe.task.learn(lambda: self.examples("train"), self.recipe.tokens)
+        return fields
+
+    def fits(self, example: Mapping[str, Any]) -> bool:
+        """Whether an encoded example is neither empty nor too long."""
+        longest = self.recipe.tokens.longest
+        return all(0 < len(ids) <= longest for ids in list(example.values())[:2])
+
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Any:
+        return Shuffled(Examples(fields, encoded), tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)
+
+    def amount(self, encoded: Sides) -> str:
+        return f"{len(next(iter(encoded.values()))):,} {self.noun}"
+
+    def remarks(self) -> list[str]:
+        """What a person should know of how the data was read."""
+        return []
+
+    def prepare(self, model: object, encoded: Sides) -> None:
+        """What a model is to know of the training data before its first step."""
+
+    def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
+        """The loss over the validation examples; the task's metrics where one of them decides or they cost little; and
+        a few outputs."""
+        task, found = run.task, loss_over(run, Examples(run.fields, encoded))
+        measured = self.always_measured or self.recipe.metric is not LOSS
+        some = self.valid if measured else self.valid[:SHOWN_SAMPLES]
+        greedy = None if task.decoding is None else Decoding()
+        outputs = [answer.text for answer in run.predict([example[0] for example in some], greedy)]
+        references = [example[1] for example in some]
+        if measured:
+            wanted = task.metrics if self.always_measured else (self.recipe.metric,)
+            found |= {metric.key: metric.of(outputs, references) for metric in wanted}
+        shown = (example[0] if isinstance(example[0], str) else "" for example in some)
+        samples = (Sample(*each) for each in zip(shown, references, outputs, strict=True))
+        return found, tuple(islice(samples, SHOWN_SAMPLES))
+
+
+def loss_over(run: Run, examples: Examples) -> Metrics:
+    """The mean loss of a token, and how many there were."""
+    nll, tokens = 0.0, 0
+    with torch.inference_mode():
+        for indices in validation_plan(*examples.lengths, tokens=VALID_TOKENS):
+            loss = cast(Learns, run.model).loss(examples.collate(indices).to(run.device))
+            nll, tokens = nll + float(loss.nll), tokens + loss.tokens
+    return {LOSS.key: nll / tokens, "tokens": float(tokens)}

@@ -1,0 +1,123 @@
+"""Starting from another run: its vocabulary where a side is the same, and of its weights what fits.
+
+A weight fits if the new model has one of that name, shape and kind, if `parts` names it by prefix or names nothing,
+and if it does not depend on a vocabulary or on labels that are others now.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.checkpoint import Folder, read_tensors, reason, refuse_another_version
+from regard.data.fields import Field, Fields, LabelField, Text
+from regard.interface import Ids, Label, Shapes, TagIds, UserError
+from regard.models import design_of
+from regard.recipe import Recipe
+from regard.tasks.registry import TASKS
+from regard.train.corpus import Corpus
+from regard.train.weights import weights
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Names of weights."""
+
+    loaded: tuple[str, ...]
+    left: tuple[str, ...]  # of the new model's, those that began anew
+
+
+def find_run(path: str, folder: Path) -> Folder:
+    """The run to start from: absolute as it is, else from the recipe's folder, else from here."""
+    tries = [folder / path, Path(path)]
+    for candidate in tries:
+        if candidate.is_dir():
+            found = Folder(candidate).must_exist()
+            if not found.best.exists():
+                raise UserError(f"train.from = {path!r} has no model yet: train it until its first validation.")
+            return found
+    looked = " and ".join(str(candidate) for candidate in dict.fromkeys(map(Path.absolute, tries)))
+    raise UserError(f"train.from = {path!r} was not found: looked at {looked}; give a run folder.")
+
+
+def fields_of(teacher: Folder) -> Fields:
+    try:
+        recipe = tomllib.loads(teacher.config.read_text(encoding="utf-8"))
+        task = TASKS[recipe["task"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise UserError(f"{teacher.config} cannot be read ({reason(problem)}): restore it.") from None
+    refuse_another_version(recipe, teacher.path)
+    return Fields.read(teacher.fields, task.fields)
+
+
+def fields_from(teacher: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
+    """The teacher's vocabularies for the texts that the parts taken from it read; the rest is learnt from the data."""
+    theirs = fields_of(teacher)
+    texts = {side: field.tokenizer for side in theirs if isinstance(field := theirs[side], Text)}
+    learnt: Fields | None = None
+    sides: dict[str, Field] = {}
+    for place, side in enumerate(corpus.sides):
+        read = not parts or place == 0 or any(part.startswith("decoder") for part in parts)
+        if corpus.recipe.task.fields[side] is Text and texts and read:
+            sides[side] = Text(texts.get(side, next(iter(texts.values()))), begins=side == "target")
+            continue
+        learnt = learnt or corpus.learn_fields()
+        own, names = learnt[side], theirs.names()
+        sides[side] = type(own)(names) if isinstance(own, LabelField) and set(names) == set(own.names) else own
+    return Fields(sides)
+
+
+def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
+    """The weights whose shape depends on how many tokens or labels a side has."""
+
+    def shapes_with(size: int) -> dict[str, torch.Size]:
+        other = replace(shapes, **{side: replace(vars(shapes)[side], size=size)})
+        if shapes.joint:
+            other = replace(other, source=other.target if side == "target" else other.source, target=vars(other)[side])
+        with torch.random.fork_rng(devices=[]):
+            built = design_of(recipe.model_name).build(recipe.model, other)
+        return {name: tensor.shape for name, tensor in built.state_dict().items()}
+
+    size = vars(shapes)[side].size
+    one, other = shapes_with(size), shapes_with(size + 1)
+    return {name for name in one if one[name] != other.get(name)}
+
+
+def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Folder, parts: Sequence[str] = ()) -> Taken:
+    """Put what fits of the teacher's weights into the model."""
+    saved, theirs = read_tensors(teacher.best)[0], fields_of(teacher)
+    known = [meaning(theirs[side]) for side in theirs]
+    other: set[str] = set()
+    for side, shape in vars(fields.shapes).items():
+        if isinstance(shape, Ids | Label | TagIds) and meaning(fields[side]) not in known:
+            other |= sized_by(recipe, fields.shapes, side)
+    own_weights = weights(model)
+    fitting = [
+        name
+        for name, tensor in own_weights.items()
+        if name in saved
+        and name not in other
+        and saved[name].shape == tensor.shape
+        and saved[name].dtype == tensor.dtype
+        and (not parts or name.startswith(tuple(parts)))
+    ]
+    if not fitting:
+        raise UserError(
+            f"Nothing of {teacher.path} fits {recipe.model_title}: choose the model and the widths that it has, "
+            "or leave train.from out."
+        )
+    with torch.no_grad():
+        for name in fitting:
+            own_weights[name].copy_(saved[name])
+    return Taken(tuple(fitting), tuple(name for name in own_weights if name not in set(fitting)))
+
+
+def meaning(field: Field) -> dict[str, Any]:
+    """What the numbers of a side stand for."""
+    return {key: value for key, value in field.to_json().items() if key in ("tokenizer", "names")}

@@ -1,0 +1,51 @@
+"""Batches made by hand: ids in, the sides of a batch out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.interface import PAD, Batch, Padded, Tree
+
+Rows = Tensor | Sequence[Sequence[int]]  # lists may differ in length
+
+
+def side(rows: Rows) -> Padded:
+    if not isinstance(rows, Tensor):
+        longest = max(map(len, rows))
+        rows = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+    return Padded.of_ids(rows)
+
+
+def text(ids: Rows, state: Tree = None) -> Batch:
+    """For a language model: <bos> … <eos>."""
+    return Batch(target=side(ids), state=state)
+
+
+def pairs(source: Rows, target: Rows | None = None, **beside: Tensor) -> Batch:
+    """For a translator: … <eos> and <bos> … <eos>."""
+    return Batch(side(source), None if target is None else side(target), beside)
+
+
+def labelled(source: Rows, labels: Sequence[int] | Tensor, **beside: Tensor) -> Batch:
+    """For a classifier: one number for each row."""
+    numbers = torch.as_tensor(labels)[:, None]
+    return Batch(side(source), Padded(numbers, torch.ones_like(numbers, dtype=torch.bool)), beside)
+
+
+def tagged(source: Rows, tags: Tensor, **beside: Tensor) -> Batch:
+    """For a tagger: a number for each word, (batch, source); what stands elsewhere does not count."""
+    read = side(source)
+    return Batch(read, Padded(tags, read.but_end().mask), beside)
+
+
+def target_of(batch: Batch) -> Tensor:
+    assert batch.target is not None
+    return batch.target.values
+
+
+def source_of(batch: Batch) -> Tensor:
+    assert batch.source is not None
+    return batch.source.values
