@@ -259,6 +259,13 @@ def table() -> dict[str, Case]:
             learnt(spelling(), windows(EMBEDDING + LETTERS), tag(2 * FILTERS)),
         ),
     }
+    patches = (HEIGHT // PATCH) * (WIDTH // PATCH)
+    cases["vit"] = (
+        "vit",
+        PIXELS,
+        {**stack, "patch": PATCH},
+        learnt(LAYERS * block(patches + 1), label(DIM)) + 2 * product(BATCH * patches, PATCH * PATCH, DIM),
+    )  # pixels are given: no gradient to them
     for cell in GATES:
         settings = {**recurrent, "tie": False, "cell": cell, "layers": 2}
         layers = (recurrence(cell, TARGET, width) for width in (EMBEDDING, HIDDEN))

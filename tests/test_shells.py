@@ -107,6 +107,7 @@ def test_abilities_are_promises() -> None:
         **dict.fromkeys(("rnnsearch", "convs2s", "transformer"), [*writers, "attend"]),
         **dict.fromkeys(("birnn", "cnn", "encoder"), ["train", "classify", "tag"]),
         "attentive_birnn": ["train", "attend", "classify"],
+        "vit": ["train", "classify"],
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from command import Call
@@ -139,6 +140,21 @@ def test_other_tags_have_a_head_of_their_own(tmp_path: Path) -> None:
     assert any("chain" in name for name in saved(teacher))
     recipe = recipe_in(tmp_path, "tagging", text.format("other"), f"train.from={teacher}")
     assert_taken(Session(recipe, tmp_path / "student"), teacher, ["encoder."])
+
+
+def test_pictures_with_other_labels(tmp_path: Path) -> None:
+    """Their labels too keep the teacher's order where they are the same."""
+    text = '[data]\nname = "npz"\ntrain = "{0}.npz"\nvalid = "{0}.npz"\n[model]\nname = "vit"\ndim = 6\nheads = 2\n'
+    images = np.random.default_rng(1).integers(0, 256, (9, 8, 8), np.uint8)
+    for name, labels in (("one", "aab"), ("again", "bba"), ("other", "xxy")):
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.array([*labels] * 3))
+    recipe = recipe_in(tmp_path, "pictures", text.format("one"), "model.layers=1")
+    teacher = trained(recipe, tmp_path / "teacher")
+    for name, names, loaded in (("again", ["a", "b"], [""]), ("other", ["x", "y"], ["encoder.", "head.pool."])):
+        recipe = recipe_in(tmp_path, "pictures", text.format(name), "model.layers=1", f"train.from={teacher}")
+        student = Session(recipe, tmp_path / name)
+        assert student.fields.names() == names
+        assert_taken(student, teacher, loaded)
 
 
 def test_the_same_labels_keep_the_teachers_order(tmp_path: Path) -> None:

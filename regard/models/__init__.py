@@ -38,6 +38,7 @@ from regard.models import (
     rnnsearch,
     seq2seq,
     transformer,
+    vit,
 )
 from regard.models.design import Design
 from regard.models.user_model import own_design
@@ -57,6 +58,7 @@ MODELS: dict[str, Design] = {
         transformer,
         gpt,
         encoder,
+        vit,
     )  # fmt: skip
 }
 

@@ -1,0 +1,95 @@
+"""vit: a picture is a sequence of patches, read by the Transformer's encoder as words are.
+
+z₀ = [x_class; x₁E; …; x_N E] + E_pos;   h = Stack(z₀);   P(label) = softmax(W h_class + b)       Dosovitskiy 2021, 3.1
+xᵢ is patch i, P × P pixels one after the other; x E is a convolution of width and stride P.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.interface import Label, Padded, Picture, Shapes, UserError
+from regard.layers.encoders import Encoded, TransformerEncoder
+from regard.layers.pooling import POOLS
+from regard.layers.positions import PositionName
+from regard.layers.transformer import Stack
+from regard.models.design import Design, size_of
+from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.parts import check_heads, stack_of
+
+
+@dataclass(frozen=True)
+class Config:
+    patch: int = 4  # pixels along the side of a patch
+    dim: int = 96  # width of a patch's vector, throughout
+    heads: int = 4  # looks at once; dim must be a multiple of it
+    feed_forward: int = 192  # width inside the feed-forward layers
+    layers: int = 4  # blocks
+    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
+    positions: PositionName = "learned"  # how a patch knows where it stands
+    pool: Literal["first", "mean"] = "first"  # a learnt vector before the patches (class token), or the mean of all
+    dropout: float = 0.1  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
+
+    def __post_init__(self) -> None:
+        keep_within(self, WIDTH, "patch", "dim", "heads", "feed_forward")
+        keep_within(self, DEPTH, "layers")
+        keep_within(self, SHARE, "dropout")
+        check_heads(self)
+
+
+class PatchEncoder(TransformerEncoder):
+    """Cuts a picture into patches and reads them as a sentence; `grid` are the rows and columns of patches."""
+
+    def __init__(self, *, shape: Picture, patch: int, dim: int, stack: Stack, first: nn.Parameter | None) -> None:
+        embed = nn.Linear(patch * patch * shape.channels, dim)
+        nn.init.xavier_uniform_(embed.weight)
+        nn.init.zeros_(embed.bias)
+        super().__init__(embed=embed, stack=stack, first=first)
+        self.channels, self.patch = shape.channels, patch
+        self.grid = (shape.height // patch, shape.width // patch)
+
+    def forward(self, source: Padded, *beside: torch.Tensor) -> Encoded:
+        """source (batch, height, width · channels) -> one state for each patch."""
+        (down, across), side = self.grid, self.patch
+        pixels = source.values.view(-1, down, side, across, side, self.channels)
+        patches = pixels.transpose(2, 3).reshape(len(pixels), down * across, -1)  # (batch, patches, patch² · channels)
+        return super().forward(Padded(patches, torch.ones_like(patches[..., 0], dtype=torch.bool)), *beside)
+
+
+def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+    shape = shapes.source
+    if not isinstance(shape, Picture):
+        raise UserError(f"vit reads pictures and got {shape}: choose another model or task.")
+    if shape.height % config.patch or shape.width % config.patch:
+        raise UserError(
+            f"A picture of {shape.height} x {shape.width} pixels cannot be cut into patches of {config.patch} x "
+            f"{config.patch}: set model.patch to a divisor of both."
+        )
+    size_of(shapes.target, Label)
+    first = nn.Parameter(torch.randn(config.dim) * 0.02) if config.pool == "first" else None
+    places = (shape.height // config.patch) * (shape.width // config.patch) + (first is not None)
+    stack = stack_of(config, longest=places, activation="gelu")
+    encoder = PatchEncoder(shape=shape, patch=config.patch, dim=config.dim, stack=stack, first=first)
+    return headed(encoder, shapes, dim=config.dim, pool=POOLS[config.pool], dropout=config.dropout)
+
+
+DESIGN = Design(
+    name="vit",
+    paper="Dosovitskiy et al.: An image is worth 16x16 words: Transformers for image recognition at scale",
+    year=2021,
+    tasks=("pictures",),
+    config=Config,
+    build=build,
+    path="1",
+    sizes=(
+        Config(dim=64, feed_forward=128, layers=3),
+        Config(),
+        Config(dim=128, feed_forward=256, layers=5),
+        Config(dim=256, heads=8, feed_forward=512, layers=6),
+    ),
+)

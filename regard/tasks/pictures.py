@@ -1,0 +1,201 @@
+"""pictures: one label for a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from regard.check.faults import Checked, Finding, Summary
+from regard.data.fields import Fields, LabelField
+from regard.data.pictures import Npz, PictureField, read_pictures
+from regard.interface import Classifies, Learns, UserError
+from regard.look.rollout import rollout
+from regard.look.weights import reading
+from regard.new.choices import UNDECIDED, Made, Request, written
+from regard.new.labelled import new_labelled
+from regard.predict.decoding import Decoding, Prediction
+from regard.predict.labels import labels_of
+from regard.recipe import Recipe
+from regard.run import Run
+from regard.score.labels import score_labels
+from regard.score.metrics import LABEL_METRICS
+from regard.show.attention_page import Sentence, View
+from regard.show.picture_map import PictureMap
+from regard.tasks import Task, Words
+from regard.tasks.classification import LabelCorpus, entry, plain, right
+from regard.tasks.translation import outcomes
+
+AT_ONCE = 256  # pictures
+
+
+def learn(examples: Callable[[], Iterable[Sequence[Any]]], tokens: NoTokens) -> Fields:
+    pictures, labels = zip(*examples(), strict=True)
+    return Fields({"source": PictureField.train(pictures), "target": LabelField.train(labels)})
+
+
+@dataclass(frozen=True)
+class NoTokens:
+    """Pictures are not cut into tokens."""
+
+
+class PictureCorpus(LabelCorpus):
+    def fits(self, example: Any) -> bool:
+        return True
+
+
+def answer(
+    run: Run,
+    raws: Sequence[Any],
+    how: Decoding | None = None,
+    *,
+    batch_tokens: int = AT_ONCE * 32,
+    first_line: int = 0,
+) -> list[Prediction]:
+    found: list[Prediction] = []
+    at_once = max(1, min(AT_ONCE, batch_tokens))
+    for start in range(0, len(raws), at_once):
+        found += labels_of(run, run.batch(source=raws[start : start + at_once]))
+    return found
+
+
+def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:
+    if file is None:
+        raise UserError("Pictures are read from a file: give an .npz of images after the run.")
+    return iter(read_pictures(file)[0])
+
+
+def given(text: str) -> list[Any]:
+    """The first picture of an .npz file, or with :N after its name the N-th."""
+    name, _, number = text.rpartition(":")
+    path, place = (Path(name), int(number)) if name and number.isdecimal() else (Path(text), 1)
+    pictures = read_pictures(path)[0]
+    if not 1 <= place <= len(pictures):
+        raise UserError(f"{path} has pictures 1 to {len(pictures)}, and no {place}.")
+    return [pictures[place - 1]]
+
+
+def look(run: Run, picture: Any, target: str | None = None, layer: int | None = None) -> PictureMap:
+    """Which patches decided: attention rollout, or the gradient of ln P(label) where nothing attends."""
+    model, labels, batch = run.model, run.fields.names(), run.batch(source=[picture])
+    if not isinstance(model, Classifies):
+        raise UserError(f"{run.model_title} does not give labels: there is nothing to look at.")
+    if target is not None and target not in labels:
+        raise UserError(f"{target!r} is no label of this model: it has {', '.join(labels)[:200]}.")
+    weights, kind = rollout(run.model, batch, model.classify), "attention rollout"
+    label = target or run.predict([picture])[0].text
+    if weights is None or target is not None:  # attention does not depend on the label that is asked about
+        with torch.enable_grad(), reading(run.model) as embedded:
+            (slope,) = torch.autograd.grad(model.classify(batch)[0, labels.index(label)], embedded[0])
+        weights, kind = slope.norm(dim=-1), "gradient, not attention"
+        weights = weights / weights.sum().clamp_min(1e-30)
+    height, width = picture.shape[:2]
+    rows = max(1, round((weights.shape[1] * height / width) ** 0.5))
+    pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
+    return PictureMap(pixels, weights[0].cpu().numpy().reshape(rows, -1), label, kind)
+
+
+def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
+    seen = look(run, picture, target)
+    facts = seen.facts()
+    view = View("which patches decided", 1, (seen.answer,), tuple(facts["source"]), np.array([facts["weights"]]))
+    return Sentence("a picture", seen.answer, (view,), note=seen.kind)
+
+
+def new(asked: Request) -> Made:
+    asked.refuse("kind", "unit", "source", "target")
+    file, valid = asked.one_file()
+    data = Npz(
+        train=written(file, asked.folder),
+        valid=written(valid, asked.folder) if valid else "",
+        hold_out=0.0 if valid else UNDECIDED,
+    )
+    recipe, reasons = new_labelled(
+        asked,
+        "npz",
+        data,
+        names=lambda label: [label],
+        size=len,
+        tokens=lambda words: NoTokens(),
+        reasons={},
+    )
+    train = replace(recipe.train, epochs=max(10, recipe.train.epochs), batch_tokens=4096, learning_rate=2e-3)
+    return replace(recipe, train=train), reasons
+
+
+def check(recipe: Recipe, write: Path | None) -> Checked:
+    """How many pictures and labels there are; blank pictures, pictures that are there twice, what both splits share."""
+    if write is not None:
+        raise UserError("--write is for translation: correct what is said of pictures in the files themselves.")
+    findings, summary, known = [], {}, set[bytes]()
+    for split in ("train", "valid"):
+        rows = list(recipe.data.lines(cast(Any, split), recipe.folder))
+        labels = Counter(label for _, _, label in rows)
+        pictures = [picture.tobytes() for _, picture, _ in rows]
+        blank = sum(int(picture.min() == picture.max()) for _, picture, _ in rows)
+        said = {
+            f"{split}: {{:,}} pictures are of one colour; remove them.": blank,
+            f"{split}: {{:,}} pictures are there more than once.": len(pictures) - len(set(pictures)),
+            f"{split}: {{:,}} pictures are in train too, which flatters the model.": len(known & set(pictures)),
+        }
+        findings += [Finding("warning", "pictures", split, n, (), text.format(n)) for text, n in said.items() if n]
+        if len(labels) < 2:
+            findings.append(Finding("error", "labels", split, 0, (), f"{split} has fewer than two labels."))
+        nothing = (0, 0)
+        passes = 1 - blank / max(1, len(rows))
+        summary[split] = Summary(
+            len(rows), passes, 0, nothing, nothing, nothing, nothing, nothing, dict(labels.most_common())
+        )
+        known |= set(pictures)
+    findings.sort(key=lambda finding: finding.severity != "error")
+    return Checked(tuple(findings), cast(Any, summary), {}, None)
+
+
+def no_demo(run: Run) -> Iterator[str]:
+    yield from ()
+
+
+TOY = (np.zeros((16, 16, 1), np.uint8), np.full((16, 16, 1), 255, np.uint8))
+
+TASK = Task(
+    name="pictures",
+    about="pictures with a label each",
+    words=Words(
+        example="picture",
+        file="pictures.npz",
+        units="rows of pixels",
+        reads="picture",
+        counts="labels",
+        judged="right or wrong",
+    ),
+    fields={"source": PictureField, "target": LabelField},
+    sources={"npz": Npz},
+    tokens=NoTokens,
+    promises={"loss(batch)": Learns, "classify(batch)": Classifies},
+    metrics=LABEL_METRICS,
+    model="vit",
+    contenders=("vit",),
+    demo_model="vit",
+    toy=((TOY[0], "x"), (TOY[1], "y")),
+    learn=learn,
+    corpus=PictureCorpus,
+    new=new,
+    check=check,
+    answer=answer,
+    outcomes=outcomes,
+    score=score_labels,
+    demo=no_demo,
+    plain=plain,
+    entry=entry,
+    right=right,
+    inputs=inputs,
+    given=given,
+    look=look,
+    look_closely=look_closely,
+    train_settings=frozenset({"balance"}),
+)
