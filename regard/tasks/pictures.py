@@ -15,8 +15,9 @@ from regard.check.faults import Checked, Finding, Summary
 from regard.data.fields import Fields, LabelField
 from regard.data.pictures import Npz, PictureField, read_pictures
 from regard.interface import Classifies, Learns, UserError
+from regard.layers.attention import watch
 from regard.look.rollout import rollout
-from regard.look.weights import reading
+from regard.look.weights import inside, reading
 from regard.new.choices import UNDECIDED, Made, Request, written
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
@@ -101,10 +102,22 @@ def look(run: Run, picture: Any, target: str | None = None, layer: int | None = 
 
 
 def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
+    """The same, and what each head of each layer looks at from the class token, or on average where there is none."""
     seen = look(run, picture, target)
-    facts = seen.facts()
-    view = View("which patches decided", 1, (seen.answer,), tuple(facts["source"]), np.array([facts["weights"]]))
-    return Sentence("a picture", seen.answer, (view,), note=seen.kind)
+    shape, model = seen.weights.shape, cast(Classifies, run.model)
+    rows, columns = (
+        tuple(f"{name}{place + 1}" for place in range(n)) for name, n in zip(("r", "c"), shape, strict=True)
+    )
+    views = [View(f"{seen.kind}, all layers", 1, rows, columns, seen.weights[None] / seen.weights.max())]
+    with torch.no_grad(), watch(run.model) as watched:
+        model.classify(run.batch(source=[picture]))
+    for each in inside(run.model).of_kind("self"):
+        weights = watched.of(each.part)[0][0]  # (heads, places, places)
+        from_one = (weights[:, 0] if each.extra else weights.mean(1))[:, each.extra :].reshape(-1, *shape)
+        views.append(
+            View("what each head looks at", each.layer, rows, columns, (from_one / from_one.max()).cpu().numpy())
+        )
+    return Sentence("a picture", seen.answer, tuple(views), note="shares of the largest weight")
 
 
 def new(asked: Request) -> Made:
