@@ -75,7 +75,7 @@ def demo(run: Run) -> Iterator[Any]:
     data = run.recipe.data
     assert isinstance(data, WorldPairs)
     pairs = list(data.pairs("test"))
-    sources, references = ([" ".join(vars(pair)[side]) for pair in pairs] for side in ("source", "target"))
+    sources, references = zip(*map(data.sides, pairs), strict=True)
     found = translated(run, sources, references, gold=[frozenset(pair.links) for pair in pairs])
     lengths = sorted(len(pair.source) for pair in pairs)
     median = lengths[len(lengths) // 2]

@@ -1,0 +1,40 @@
+"""What `regard demo` shows after training, for every task that has a demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Call
+
+from regard.loading import load, read_recipe, shipped
+from regard.models import models_for
+from regard.tasks.registry import TASKS
+from regard.train.session import Session
+
+TINY = ["data.sentences=300", "data.valid=5", "data.test=7", "train.steps=2", "train.validate_every=2"]
+DEMOS = [
+    (task, name)
+    for task in TASKS
+    for name in (f"demo-{task}", *(f"demo-{model}" for model in models_for(task)))
+    if shipped(name).exists()
+]
+
+
+@pytest.mark.parametrize("task, name", DEMOS)
+def test_a_demo_measures_and_says_what_to_do_next(tmp_path: Path, task: str, name: str) -> None:
+    recipe, _ = read_recipe(shipped(name), TINY)
+    for _ in Session(recipe, tmp_path / "run").steps():
+        pass
+    run = load(tmp_path / "run")
+    said = "\n".join(map(str, TASKS[task].demo(run)))
+    assert "7 unseen sentences" in said and "Next:" in said and f"{tmp_path / 'run'}" in said
+
+
+def test_every_task_but_pictures_has_a_demo() -> None:
+    assert {task for task, _ in DEMOS} == TASKS.keys() - {"pictures"}
+
+
+def test_a_task_without_a_demo_says_so(call: Call) -> None:
+    done = call("demo", "pictures")
+    assert done.code == 1 and "There is no demo of pictures" in done.err
