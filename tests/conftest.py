@@ -26,7 +26,8 @@ if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > 4e9:
     os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 # the files that take longest, of which neither process should have one left in the end when the other has none
-LONGEST = ["faults", "hard_input", "compare", "contract", "language", "cli", "language_cli", "page", "world", "naming"]
+LONGEST = ["faults", "hard_input", "train", "cli", "compare", "contract", "language_cli", "language", "outputs"]
+LONGEST += ["page", "transfer", "promises", "own_model", "own", "compare_page", "world", "naming"]
 
 # whoever starts the tests in the background of a shell has them ignore it, and all that they start
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -572,3 +572,8 @@ def test_gumbel_noise_is_a_function_of_line_and_step_alone():
     assert alone == numbered[1]
     many = generate(model, sources(*[3] * 50), how, limits=torch.full((50,), 4))
     assert np.unique([h[0].log_prob for h in many]).size > 5
+
+
+def test_a_side_that_does_not_exist_is_refused_with_the_nearest_name():
+    with pytest.raises(UserError, match="did you mean 'source'"):
+        letters_run().batch(sorce=["abc"])

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.checkpoint import FORMAT
+from regard.config import choose
 from regard.data.tokens import Tokenizer, is_texts
 from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
@@ -257,6 +258,8 @@ class Fields:
 
     def encode(self, raws: Mapping[str, Sequence[Any]], *, continued: bool = False) -> dict[str, list[Array]]:
         """Raw sides, by name; what is read beside the source is made of it."""
+        for side in raws:
+            choose(self.sides, side, "The side")
         found = {}
         for side, field in self.sides.items():
             of = "source" if field.shape is None else side
