@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from made import source_of, target_of
 
 from regard.data.batches import Encoded, Examples, plan, stats, validation_plan
-from regard.data.fields import MULTIPLE, Fields, Text
+from regard.data.fields import MULTIPLE, Fields, TextField
 from regard.data.text import read_pairs
 from regard.data.tokens import Tokenizer
 from regard.interface import BOS, EOS, PAD, UserError
@@ -28,7 +28,7 @@ lengths = st.lists(st.tuples(st.integers(0, 61), st.integers(0, 61)), max_size=3
 
 
 TOKENIZER = Tokenizer.train("characters", ["ab"], size=None)
-FIELDS = Fields({"source": Text(TOKENIZER, begins=False), "target": Text(TOKENIZER, begins=True)})
+FIELDS = Fields({"source": TextField(TOKENIZER, begins=False), "target": TextField(TOKENIZER, begins=True)})
 
 
 def poisson(examples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +150,7 @@ def test_a_batch_is_its_examples_and_padding(tmp_path):
 @given(st.lists(st.lists(st.integers(4, 97), max_size=31), min_size=1, max_size=7), st.integers(1, 11))
 def test_padding_is_the_least_that_is_round(sequences, multiple):
     for begin in (False, True):
-        rows = Text(TOKENIZER, begins=begin).pad(sequences, multiple=multiple).values
+        rows = TextField(TOKENIZER, begins=begin).pad(sequences, multiple=multiple).values
         time = rows.shape[1] - begin
         assert time % multiple == 0
         assert 0 <= time - 1 - max(map(len, sequences)) < multiple

@@ -99,7 +99,7 @@ def score_runs(
     from dataclasses import replace
 
     from regard import load
-    from regard.data.fields import Text
+    from regard.data.fields import TextField
     from regard.data.sources import examples, parallel
     from regard.data.text import one_line, read_lines
     from regard.interface import UserError
@@ -109,7 +109,7 @@ def score_runs(
 
     runs = [load(folder, device=device) for folder in folders]
     task = runs[0].task
-    side_by_side = len(files) == 2 and task.fields.get("source") is Text  # whatever it was trained on
+    side_by_side = len(files) == 2 and task.fields.get("source") is TextField  # whatever it was trained on
     data = parallel(files) if side_by_side else runs[0].recipe.data.reading(files)
     if each and runs[0].whole_file:
         data = replace(data, unit="line")  # type: ignore[type-var]

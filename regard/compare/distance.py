@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.fields import Text
+from regard.data.fields import TextField
 from regard.interface import BOS, UNK, Batch, Bounded, Generates, Scores, State, Windowed
 from regard.look.gates import use
 from regard.look.weights import inside, reading
@@ -71,7 +71,7 @@ def times(run: Run) -> list[tuple[int, float]]:
     """(tokens, seconds) to read so many and, where it writes, to write as many: one text at a time, the least of a few
     tries. Nothing of a model that does not read text."""
     model, first = run.model, run.fields[next(iter(run.fields))]
-    if not isinstance(first, Text):
+    if not isinstance(first, TextField):
         return []
     longest = model.longest if isinstance(model, Bounded) else None
     context = model.context if isinstance(model, Windowed) else None

@@ -78,7 +78,7 @@ def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1, dtype: Any =
     return Padded(tensor[..., 0] if width == 1 else tensor, torch.from_numpy(mask))
 
 
-class Text(Field):
+class TextField(Field):
     """A text in tokens. `begins`: <bos> stands before it, so that a decoder can read all but the last column and
     predict all but the first."""
 
@@ -114,7 +114,7 @@ class Text(Field):
         return {"begins": self.begins, "tokenizer": self.tokenizer.to_json()}
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Text:
+    def from_json(cls, saved: dict[str, Any]) -> TextField:
         return cls(Tokenizer.from_json(saved.get("tokenizer")), begins=_begins(saved))
 
 
@@ -195,7 +195,7 @@ class TagField(LabelField):
         return padded(arrays, multiple=multiple)
 
 
-class Spelling(Field):
+class SpellingField(Field):
     """The bytes of each word: 1 + each byte, then 0."""
 
     kind = "spelling"
@@ -235,7 +235,7 @@ class Fields:
     @property
     def joint(self) -> bool:
         """Whether source and target share one vocabulary."""
-        both = [field.tokenizer for field in self.sides.values() if isinstance(field, Text)]
+        both = [field.tokenizer for field in self.sides.values() if isinstance(field, TextField)]
         return len(both) > 1 and both[0] is both[1]
 
     @property
@@ -247,7 +247,7 @@ class Fields:
     def tokenizer(self, side: str = "") -> Tokenizer:
         """That of a text; of what is read where no side is named."""
         field = self.sides.get(side or next(iter(self.sides)))
-        if not isinstance(field, Text):
+        if not isinstance(field, TextField):
             raise UserError("What this model reads is not text: it has no tokens.")
         return field.tokenizer
 
@@ -295,10 +295,10 @@ class Fields:
                 each = sides[side]
                 if not isinstance(each, dict) or each.get("kind") != kind.kind:
                     raise ValueError(f"its {side} is not of the kind {kind.kind}")
-                if kind is Text and each.get("begins") is not (side == "target"):
+                if kind is TextField and each.get("begins") is not (side == "target"):
                     raise ValueError(f"it does not say rightly whether its {side} begins with {SPECIALS[BOS]}")
-                if each.get("tokenizer") == "source" and isinstance(both := made.get("source"), Text):
-                    made[side] = Text(both.tokenizer, begins=_begins(each))
+                if each.get("tokenizer") == "source" and isinstance(both := made.get("source"), TextField):
+                    made[side] = TextField(both.tokenizer, begins=_begins(each))
                 else:
                     made[side] = kind.from_json(each)
             return cls(made)
@@ -327,7 +327,7 @@ def train_texts(
     joint: bool = True,
     at_least: int = 1,
     specials: Sequence[str] = SPECIALS,
-) -> dict[str, Text]:
+) -> dict[str, TextField]:
     """Text fields for the first sides of the examples, with one vocabulary or one for each; `examples` is called once
     for each pass over the text. What a model writes, the target, begins with <bos>."""
 
@@ -339,4 +339,4 @@ def train_texts(
         tokenizers = [both] * len(sides)
     else:
         tokenizers = [learnt(example[place] for example in examples()) for place in range(len(sides))]
-    return {side: Text(own, begins=side == "target") for side, own in zip(sides, tokenizers, strict=True)}
+    return {side: TextField(own, begins=side == "target") for side, own in zip(sides, tokenizers, strict=True)}

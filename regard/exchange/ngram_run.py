@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard import machine
 from regard.checkpoint import Folder, make_folder, write_atomically, write_tensors
-from regard.data.fields import Fields, Text
+from regard.data.fields import Fields, TextField
 from regard.data.sources import Arpa
 from regard.data.text import content_hash
 from regard.data.token_settings import TextTokens
@@ -51,7 +51,9 @@ def from_arpa(file: Path, folder: Path) -> None:
         train=TrainConfig(steps=1),
         folder=file.resolve().parent,
     )
-    fields = Fields({"target": Text(Tokenizer("words", Listed(RULES["words"], words, len(SPECIALS))), begins=True)})
+    fields = Fields(
+        {"target": TextField(Tokenizer("words", Listed(RULES["words"], words, len(SPECIALS))), begins=True)}
+    )
     make_folder(place.path)
     facts = {
         **machine.facts(),

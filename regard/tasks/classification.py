@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.check.examples import LABELLED, check_examples
 from regard.data import world
-from regard.data.fields import Fields, LabelField, Text, train_texts
+from regard.data.fields import Fields, LabelField, TextField, train_texts
 from regard.data.sources import BETWEEN, Source, Table, World
 from regard.data.text import one_line
 from regard.data.token_settings import TextTokens
@@ -162,7 +162,7 @@ TASK = Task(
     name="classification",
     about="English sentences from a small grammar, and praise, blame or neither.",
     words=Words(example="sentence", file="reviews.tsv", counts="labels", judged="right or wrong"),
-    fields={"source": Text, "target": LabelField},
+    fields={"source": TextField, "target": LabelField},
     sources={"world": WorldSentiment, "table": LabelledTable},
     tokens=TextTokens,
     promises={"loss(batch)": Learns, "classify(batch)": Classifies},

@@ -12,8 +12,7 @@ import torch
 
 from regard.data import world
 from regard.data.batches import Encoded, Examples, Shuffled
-from regard.data.fields import Fields, train_texts
-from regard.data.fields import Text as TextField
+from regard.data.fields import Fields, TextField, train_texts
 from regard.data.sources import Arpa, Source, Text, World
 from regard.data.streams import Anywhere, Carried
 from regard.data.token_settings import TextTokens

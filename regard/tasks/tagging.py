@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.check.examples import TAGGED, check_examples
 from regard.data import world
-from regard.data.fields import Fields, Spelling, TagField, Text, train_texts
+from regard.data.fields import Fields, SpellingField, TagField, TextField, train_texts
 from regard.data.sources import Conll, Source, World
 from regard.data.spans import with_words
 from regard.data.text import one_line
@@ -43,7 +43,7 @@ class WorldTags(World):
 
 def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: GivenTokens) -> Fields:
     text = train_texts(examples, ("source",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least)
-    return Fields({**text, "target": TagField.train(tags for _, tags in examples()), "spelling": Spelling()})
+    return Fields({**text, "target": TagField.train(tags for _, tags in examples()), "spelling": SpellingField()})
 
 
 class TagCorpus(Corpus):
@@ -114,7 +114,7 @@ TASK = Task(
     name="tagging",
     about="English sentences from a small grammar, and the part of speech of each word.",
     words=Words(example="sentence", file="train.conll", counts="tags", judged="the tags that are right, in per cent"),
-    fields={"source": Text, "target": TagField, "spelling": Spelling},
+    fields={"source": TextField, "target": TagField, "spelling": SpellingField},
     sources={"world": WorldTags, "conll": Conll},
     tokens=GivenTokens,
     promises={"loss(batch)": Learns, "tag(batch)": Tags},

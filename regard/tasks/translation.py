@@ -11,7 +11,7 @@ import sacrebleu
 
 from regard.check.examples import PAIRS, check_examples
 from regard.data import world
-from regard.data.fields import Fields, Text, train_texts
+from regard.data.fields import Fields, TextField, train_texts
 from regard.data.sources import Parallel, Source, Table, World, parallel
 from regard.data.text import one_line
 from regard.data.token_settings import PairTokens
@@ -104,7 +104,7 @@ TASK = Task(
         another="another target for an earlier source",
         judged="chrF of the sentence",
     ),
-    fields={"source": Text, "target": Text},
+    fields={"source": TextField, "target": TextField},
     sources={"world": WorldPairs, "parallel": Parallel, "table": Table},
     tokens=PairTokens,
     promises={"loss(batch)": Learns, "start(batch) and step(tokens, state)": Generates},

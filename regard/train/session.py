@@ -30,7 +30,7 @@ from regard.checkpoint import (
     writing,
 )
 from regard.data.batches import Encoded
-from regard.data.fields import Fields, Text
+from regard.data.fields import Fields, TextField
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
 from regard.exchange.word_vectors import begin_with
@@ -208,7 +208,7 @@ class Session:
 
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
         """The first training texts, side after side: as written, in tokens, and put together again."""
-        texts = [field for side in self.fields if isinstance(field := self.fields[side], Text)]
+        texts = [field for side in self.fields if isinstance(field := self.fields[side], TextField)]
         for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
             for text, field in zip(example, texts, strict=False):
                 beginning = text[:EXAMPLE]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from regard.checkpoint import Folder, read_tensors, reason, refuse_another_version
-from regard.data.fields import Field, Fields, LabelField, Text
+from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.interface import Ids, Label, Shapes, TagIds, UserError
 from regard.models import design_of
 from regard.recipe import Recipe
@@ -59,13 +59,13 @@ def fields_of(teacher: Folder) -> Fields:
 def fields_from(teacher: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
     """The teacher's vocabularies for the texts that the parts taken from it read; the rest is learnt from the data."""
     theirs = fields_of(teacher)
-    texts = {side: field.tokenizer for side in theirs if isinstance(field := theirs[side], Text)}
+    texts = {side: field.tokenizer for side in theirs if isinstance(field := theirs[side], TextField)}
     learnt: Fields | None = None
     sides: dict[str, Field] = {}
     for place, side in enumerate(corpus.sides):
         read = not parts or place == 0 or any(part.startswith("decoder") for part in parts)
-        if corpus.recipe.task.fields[side] is Text and texts and read:
-            sides[side] = Text(texts.get(side, next(iter(texts.values()))), begins=side == "target")
+        if corpus.recipe.task.fields[side] is TextField and texts and read:
+            sides[side] = TextField(texts.get(side, next(iter(texts.values()))), begins=side == "target")
             continue
         learnt = learnt or corpus.learn_fields()
         own, names = learnt[side], theirs.names()
