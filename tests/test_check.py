@@ -26,8 +26,7 @@ from regard.check.faults import FAULTS, Checked, Finding
 from regard.check.scan import Reports, Scan, coded, too_long
 from regard.cli import main
 from regard.data import world
-from regard.data.token_settings import PairTokens
-from regard.data.tokens import Tokenizer
+from regard.data.tokens import PairTokens, Tokenizer
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.recipe import Recipe

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Folder, append_log, read_tensors, write_atomically, write_tensors
-from regard.data.fields import Fields, train_texts
+from regard.data.tokens import PairTokens
 from regard.interface import UserError
 from regard.loading import load
 from regard.recipe import parse_recipe
@@ -191,7 +191,7 @@ def small_run(path: Path) -> Folder:
         },
         tasks=TASKS,
     )
-    fields = Fields(train_texts(lambda: [("ab c", "d e")], ("source", "target"), kind="words", size=0, joint=False))
+    fields = TASKS["translation"].learn(lambda: [("ab c", "d e")], PairTokens(kind="words", size=0, joint=False))
     write_atomically(folder.config, recipe.to_toml(placed=True))
     write_atomically(folder.fields, fields.to_json())
     write_tensors(folder.best, weights(build_model(recipe, fields)))

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from regard import recipe as recipes
 from regard.checkpoint import Folder, read_tensors, write_tensors
 from regard.data.batches import Encoded
-from regard.data.fields import Fields, train_texts
 from regard.data.streams import Carried
+from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import (
     BOS,
     EOS,
@@ -347,7 +347,7 @@ def run_of(
     )
     texts = [f"{line}\n" for line in lines] if unit == "file" else lines
     size = 300 if kind == "bpe" else 0
-    fields = Fields(train_texts(lambda: ((text,) for text in texts), ("target",), kind=kind, size=size))
+    fields = TASKS["language"].learn(lambda: ((text,) for text in texts), TextTokens(kind=kind, size=size))
     ids = fields.tokenizer("target").encode_all(texts, continued=unit == "file")
     if unit == "file":
         ids = [[token for line in ids for token in line]]
@@ -566,7 +566,7 @@ def translator(*, seed: int) -> Run:
             "train": {"steps": 1},
         }
     )
-    fields = Fields(train_texts(lambda: PAIRS, ("source", "target"), kind="words", size=0))
+    fields = TASKS["translation"].learn(lambda: PAIRS, PairTokens(kind="words", size=0))
     return Run(recipe, fields, lively(build_model(recipe, fields)), CPU, f"translator {seed}")
 
 

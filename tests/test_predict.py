@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from made import pairs, source_of
 from torch import Tensor, nn
 
-from regard.data.fields import Fields, train_texts
+from regard.data.tokens import PairTokens
 from regard.interface import BOS, EOS, PAD, UNK, Batch, Ids, Shapes, State, UserError
 from regard.look.weights import cross_attention
 from regard.models import rnnsearch, seq2seq, transformer
@@ -466,8 +466,8 @@ def test_settings_that_cannot_be_are_refused(bad):
 
 
 def letters_run(*, best_end: float = 0.0) -> Run:
-    texts = train_texts(lambda: [("abcdefg", "tuvw")], ("source", "target"), kind="characters", size=0, joint=False)
-    fields = Fields(texts)
+    tokens = PairTokens(kind="characters", size=0, joint=False)
+    fields = TASKS["translation"].learn(lambda: [("abcdefg", "tuvw")], tokens)
     recipe = parse_recipe(
         {
             "task": "translation",

@@ -6,7 +6,7 @@ import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,14 @@ from regard.check.characters import (
 from regard.check.faults import BIT
 from regard.data.sources import MENDED, Line, Split
 from regard.data.text import NOT_UTF8
-from regard.data.tokens import RULES, SPLIT_WITH_SPACE, normal
+from regard.data.tokens import RULES, SPLIT_WITH_SPACE, PairTokens, TextTokens, normal
 
 CHUNK = 1 << 18  # characters of text that are looked at together
 NAMED = 5  # line numbers that a finding names
 WORDS_OR_SIGNS = re.compile(r"\w+|[^\w\s]")
 
 
-def too_long(tokens: Any) -> Callable[[str], bool]:
+def too_long(tokens: TextTokens) -> Callable[[str], bool]:
     """Whether training will find too many tokens in a line, as far as it can be known before there is a vocabulary.
 
     Exact for characters, and for words but for spacing so rare that it is left out. Sub-words never span two words, so
@@ -183,7 +183,7 @@ def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:
 class Scan:
     """A split after one pass over it."""
 
-    def __init__(self, lines: Iterable[Line], tokens: Any, reports: Reports, known: Array | None = None) -> None:
+    def __init__(self, lines: Iterable[Line], tokens: TextTokens, reports: Reports, known: Array | None = None) -> None:
         """`known`: the characters (side, code point) that are not new."""
         self.words, self.characters = [0, 0], [0, 0]
         self.seen = np.zeros((2, CODE_POINTS), np.bool_)  # (side, code point)
@@ -234,9 +234,9 @@ def columns_of(numbers: Sequence[int], sides: Sequence[Seen], bad: set[int]) -> 
     )
 
 
-def known_characters(train: Array, tokens: Any) -> Array:
+def known_characters(train: Array, tokens: TextTokens) -> Array:
     """What a vocabulary learnt from `train` (side, code point) can know, and what has a fault of its own."""
-    known = train | train[::-1] if vars(tokens).get("joint") else train.copy()
+    known = train | train[::-1] if isinstance(tokens, PairTokens) and tokens.joint else train.copy()
     kinds = classes()
     known |= np.isin(kinds, (NUL, BROKEN, CONTROL))
     if tokens.kind in ("words", "given"):

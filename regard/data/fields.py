@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from regard.checkpoint import FORMAT
 from regard.config import choose
-from regard.data.tokens import Tokenizer, is_texts
+from regard.data.tokens import PairTokens, Tokenizer, is_texts
 from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
 Array = NDArray[Any]
@@ -51,6 +53,10 @@ class Field(ABC):
 
     @abstractmethod
     def decode(self, array: Sequence[int]) -> str: ...
+
+    @classmethod
+    def train(cls, raws: Iterable[Any]) -> Field:
+        return cls()
 
     def to_json(self) -> dict[str, Any]:
         return {}
@@ -115,13 +121,7 @@ class TextField(Field):
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> TextField:
-        return cls(Tokenizer.from_json(saved.get("tokenizer")), begins=_begins(saved))
-
-
-def _begins(saved: dict[str, Any]) -> bool:
-    if type(saved.get("begins")) is not bool:
-        raise UserError("it does not say whether <bos> stands before its text")
-    return bool(saved["begins"])
+        return cls(Tokenizer.from_json(saved.get("tokenizer")), begins=saved["begins"])
 
 
 class LabelField(Field):
@@ -135,10 +135,7 @@ class LabelField(Field):
 
     @classmethod
     def train(cls, raws: Iterable[str]) -> LabelField:
-        counts: dict[str, int] = {}
-        for raw in raws:
-            for name in cls.cut(raw):
-                counts[name] = counts.get(name, 0) + 1
+        counts = Counter(name for raw in raws for name in cls.cut(raw))
         return cls(sorted(counts, key=lambda name: (-counts[name], name)))
 
     @staticmethod
@@ -226,6 +223,28 @@ class Fields:
     def __init__(self, sides: Mapping[str, Field]) -> None:
         self.sides = dict(sides)
 
+    @classmethod
+    def learn(
+        cls, kinds: Mapping[str, type[Field]], examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any
+    ) -> Fields:
+        """Fields of these kinds, by side; `examples` is called once for each pass over the data. Texts share one
+        vocabulary unless `tokens` says otherwise. What a model writes, the target, begins with <bos>."""
+        texts = tuple(place for place, kind in enumerate(kinds.values()) if kind is TextField)
+        apart = isinstance(tokens, PairTokens) and not tokens.joint
+
+        @cache
+        def tokenizer(places: tuple[int, ...]) -> Tokenizer:
+            lines = (example[place] for example in examples() for place in places)
+            return Tokenizer.train(tokens.kind, lines, size=tokens.size or None, at_least=tokens.at_least)
+
+        sides: dict[str, Field] = {}
+        for place, (side, kind) in enumerate(kinds.items()):
+            if kind is TextField:
+                sides[side] = TextField(tokenizer((place,) if apart else texts), begins=side == "target")
+            else:
+                sides[side] = kind.train(example[place] for example in examples())
+        return cls(sides)
+
     def __getitem__(self, side: str) -> Field:
         return self.sides[side]
 
@@ -298,7 +317,7 @@ class Fields:
                 if kind is TextField and each.get("begins") is not (side == "target"):
                     raise ValueError(f"it does not say rightly whether its {side} begins with {SPECIALS[BOS]}")
                 if each.get("tokenizer") == "source" and isinstance(both := made.get("source"), TextField):
-                    made[side] = TextField(both.tokenizer, begins=_begins(each))
+                    made[side] = TextField(both.tokenizer, begins=each["begins"])
                 else:
                     made[side] = kind.from_json(each)
             return cls(made)
@@ -316,27 +335,3 @@ class Fields:
             raise UserError(f"{path} cannot be read ({problem.strerror}): put the run's own file there.") from None
         except UserError as problem:
             raise UserError(f"In {path.parent}: {problem}") from None
-
-
-def train_texts(
-    examples: Callable[[], Iterable[Sequence[str]]],
-    sides: Sequence[str],
-    *,
-    kind: Any,
-    size: int,
-    joint: bool = True,
-    at_least: int = 1,
-    specials: Sequence[str] = SPECIALS,
-) -> dict[str, TextField]:
-    """Text fields for the first sides of the examples, with one vocabulary or one for each; `examples` is called once
-    for each pass over the text. What a model writes, the target, begins with <bos>."""
-
-    def learnt(texts: Iterable[str]) -> Tokenizer:
-        return Tokenizer.train(kind, texts, size=size or None, at_least=at_least, specials=specials)
-
-    if joint:
-        both = learnt(example[place] for example in examples() for place in range(len(sides)))
-        tokenizers = [both] * len(sides)
-    else:
-        tokenizers = [learnt(example[place] for example in examples()) for place in range(len(sides))]
-    return {side: TextField(own, begins=side == "target") for side, own in zip(sides, tokenizers, strict=True)}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ class PictureField(Field):
         self.mean, self.spread = mean, spread
 
     @classmethod
-    def train(cls, pictures: Sequence[Array]) -> PictureField:
+    def train(cls, raws: Iterable[Array]) -> PictureField:
+        pictures = list(raws)
         if not pictures:
             raise UserError("There are no pictures to learn from: give at least one.")
         floats = (picture.astype(np.float64) for picture in pictures)

@@ -36,6 +36,7 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from regard.config import ABOVE_0, between, keep_within
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
@@ -58,6 +59,30 @@ SPLIT_WITH_SPACE = pre_tokenizers.Split(tokenizers.Regex(rf" ?(?:{WORD})|\s+(?!\
 BLOCK = re.compile(r"(?s:.{1,1024})[^\x00-\x7f]{0,1024}")
 VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\n": "⏎"})
 JOIN_SIGN = "‿"
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """The settings in [tokens]: how text becomes tokens."""
+
+    kind: Kind = "bpe"  # words, characters, bpe (sub-words, byte by byte where it must), or given: between spaces
+    size: int = 8000  # most types in the vocabulary; 0: all
+    at_least: int = 1  # times a type must occur to be in it
+    longest: int = 256  # tokens in a text, at most, unless it is a whole file: an example with a longer one is left out
+
+    def __post_init__(self) -> None:
+        keep_within(self, between(0, 10_000_000), "size")
+        keep_within(self, ABOVE_0, "at_least", "longest")
+
+
+@dataclass(frozen=True)
+class PairTokens(TextTokens):
+    joint: bool = True  # one vocabulary for both languages
+
+
+@dataclass(frozen=True)
+class GivenTokens(TextTokens):
+    kind: Literal["given"] = "given"  # words as they are given, between spaces
 
 
 class Piece(NamedTuple):

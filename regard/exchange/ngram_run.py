@@ -10,8 +10,7 @@ from regard.checkpoint import Folder, make_folder, write_atomically, write_tenso
 from regard.data.fields import Fields, TextField
 from regard.data.sources import Arpa
 from regard.data.text import content_hash
-from regard.data.token_settings import TextTokens
-from regard.data.tokens import RULES, Listed, Tokenizer
+from regard.data.tokens import RULES, Listed, TextTokens, Tokenizer
 from regard.exchange import arpa
 from regard.interface import SPECIALS, CountsNGrams, UserError
 from regard.loading import load

@@ -10,7 +10,7 @@ from typing import Any
 from regard import machine
 from regard.config import parse
 from regard.data.sources import Parallel, Source, Table, every_line
-from regard.data.token_settings import PairTokens
+from regard.data.tokens import PairTokens
 from regard.interface import Ids, Shapes, UserError
 from regard.models import MODELS
 from regard.new.choices import (

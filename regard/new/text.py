@@ -9,7 +9,7 @@ from typing import Any
 from regard import machine
 from regard.data.sources import Text, find
 from regard.data.text import read_lines
-from regard.data.token_settings import TextTokens
+from regard.data.tokens import TextTokens
 from regard.interface import Fits, Ids, Shapes, UserError
 from regard.models import MODELS
 from regard.new.choices import (

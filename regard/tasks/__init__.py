@@ -6,11 +6,11 @@ to know something of a task asks the object, which every recipe and run carries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.data.fields import Field
+from regard.data.fields import Field, Fields
 from regard.data.sources import Source
 from regard.predict.decoding import Decoding
 from regard.score.metrics import Metric
@@ -49,7 +49,6 @@ class Task:
     contenders: tuple[str, ...]  # that `compare` takes unless others are named
     demo_model: str
     toy: tuple[tuple[Any, ...], ...]  # two examples, with which a user's model is tried
-    learn: Callable[..., Any]  # (examples, tokens) -> Fields
     corpus: Callable[..., Any]  # (recipe) -> Corpus: what is trained and validated on
     new: Callable[..., Any]  # (Request) -> recipe and reasons
     check: Callable[..., Any]  # (recipe, write) -> Checked
@@ -74,3 +73,7 @@ class Task:
     checked: bool = True  # `check` has something to say of its data
     aligned: bool = False  # words of the source and of the target belong together: alignments mean something
     mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation
+
+    def learn(self, examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any) -> Fields:
+        """The fields of its examples, which are asked for once for each pass over them."""
+        return Fields.learn(self.fields, examples, tokens)

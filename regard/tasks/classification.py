@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ import numpy as np
 
 from regard.check.examples import LABELLED, check_examples
 from regard.data import world
-from regard.data.fields import Fields, LabelField, TextField, train_texts
+from regard.data.fields import LabelField, TextField
 from regard.data.sources import BETWEEN, Source, Table, World
 from regard.data.text import one_line
-from regard.data.token_settings import TextTokens
+from regard.data.tokens import TextTokens
 from regard.interface import Classifies, Learns, UserError, Weighs
 from regard.look.attention import label_closely, look_at_label
 from regard.new.choices import UNDECIDED, Made, Request, written
@@ -53,11 +53,6 @@ class LabelledTable(Table):
     @property
     def texts(self) -> tuple[str, ...]:
         return (self.source, self.second) if self.second else (self.source,)
-
-
-def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: TextTokens) -> Fields:
-    text = train_texts(examples, ("source",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least)
-    return Fields({**text, "target": LabelField.train(label for _, label in examples())})
 
 
 class LabelCorpus(Corpus):
@@ -171,7 +166,6 @@ TASK = Task(
     contenders=("birnn", "attentive_birnn", "encoder", "cnn"),
     demo_model="birnn",
     toy=(("a b c", "x"), ("c", "y")),
-    learn=learn,
     corpus=LabelCorpus,
     new=new,
     check=lambda recipe, write: check_examples(recipe, write, LABELLED),

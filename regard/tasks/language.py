@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +12,10 @@ import torch
 
 from regard.data import world
 from regard.data.batches import Encoded, Examples, Shuffled
-from regard.data.fields import Fields, TextField, train_texts
+from regard.data.fields import Fields, TextField
 from regard.data.sources import Arpa, Source, Text, World
 from regard.data.streams import Anywhere, Carried
-from regard.data.token_settings import TextTokens
+from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
 from regard.new.text import new_language_model
 from regard.predict.decoding import Decoding
@@ -50,10 +50,6 @@ class WorldText(World):
 
     def reading(self, files: Sequence[Path]) -> Source:
         return Arpa("").reading(files)
-
-
-def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: TextTokens) -> Fields:
-    return Fields(train_texts(examples, ("target",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least))
 
 
 class TextCorpus(Corpus):
@@ -156,7 +152,6 @@ TASK = Task(
     contenders=("ngram", "neural_lm", "rnn_lm cell=tanh", "rnn_lm cell=lstm", "gpt"),
     demo_model="rnn_lm",
     toy=(("a b c",), ("c",)),
-    learn=learn,
     corpus=TextCorpus,
     new=new_language_model,
     check=refuse_check,

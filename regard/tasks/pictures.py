@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from regard.check.faults import Checked, Finding, Summary
-from regard.data.fields import Fields, LabelField
+from regard.data.fields import LabelField
 from regard.data.pictures import Npz, PictureField, read_pictures
 from regard.interface import Classifies, Learns, UserError
 from regard.layers.attention import watch
@@ -33,11 +33,6 @@ from regard.tasks.classification import LabelCorpus, entry, plain, right
 from regard.tasks.translation import outcomes
 
 AT_ONCE = 256  # pictures
-
-
-def learn(examples: Callable[[], Iterable[Sequence[Any]]], tokens: NoTokens) -> Fields:
-    pictures, labels = zip(*examples(), strict=True)
-    return Fields({"source": PictureField.train(pictures), "target": LabelField.train(labels)})
 
 
 @dataclass(frozen=True)
@@ -195,7 +190,6 @@ TASK = Task(
     contenders=("vit",),
     demo_model="vit",
     toy=((TOY[0], "x"), (TOY[1], "y")),
-    learn=learn,
     corpus=PictureCorpus,
     new=new,
     check=check,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from regard.check.examples import TAGGED, check_examples
 from regard.data import world
-from regard.data.fields import Fields, SpellingField, TagField, TextField, train_texts
+from regard.data.fields import SpellingField, TagField, TextField
 from regard.data.sources import Conll, Source, World
 from regard.data.spans import with_words
 from regard.data.text import one_line
-from regard.data.token_settings import GivenTokens
+from regard.data.tokens import GivenTokens
 from regard.interface import Learns, Tags
 from regard.new.choices import UNDECIDED, Made, Request, written
 from regard.new.labelled import new_labelled
@@ -39,11 +39,6 @@ class WorldTags(World):
 
     def reading(self, files: Sequence[Path]) -> Source:
         return Conll(train="", hold_out=UNDECIDED).reading(files)
-
-
-def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: GivenTokens) -> Fields:
-    text = train_texts(examples, ("source",), kind=tokens.kind, size=tokens.size, at_least=tokens.at_least)
-    return Fields({**text, "target": TagField.train(tags for _, tags in examples()), "spelling": SpellingField()})
 
 
 class TagCorpus(Corpus):
@@ -123,7 +118,6 @@ TASK = Task(
     contenders=("birnn", "encoder", "cnn"),
     demo_model="birnn",
     toy=(("a b c", "x y y"), ("c", "y")),
-    learn=learn,
     corpus=TagCorpus,
     new=new,
     check=lambda recipe, write: check_examples(recipe, write, TAGGED),

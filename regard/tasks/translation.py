@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ import sacrebleu
 
 from regard.check.examples import PAIRS, check_examples
 from regard.data import world
-from regard.data.fields import Fields, TextField, train_texts
+from regard.data.fields import TextField
 from regard.data.sources import Parallel, Source, Table, World, parallel
 from regard.data.text import one_line
-from regard.data.token_settings import PairTokens
+from regard.data.tokens import PairTokens
 from regard.interface import Generates, Learns
 from regard.look.attention import look_at_translation, translation_closely
 from regard.new.pairs import new_translator
@@ -38,19 +38,6 @@ class WorldPairs(World):
 
     def reading(self, files: Sequence[Path]) -> Source:
         return parallel(files)
-
-
-def learn(examples: Callable[[], Iterable[Sequence[str]]], tokens: PairTokens) -> Fields:
-    return Fields(
-        train_texts(
-            examples,
-            ("source", "target"),
-            kind=tokens.kind,
-            size=tokens.size,
-            joint=tokens.joint,
-            at_least=tokens.at_least,
-        )
-    )
 
 
 def plain(raw: str, prediction: Prediction) -> str:
@@ -113,7 +100,6 @@ TASK = Task(
     contenders=("seq2seq", "rnnsearch", "convs2s", "transformer"),
     demo_model="rnnsearch",
     toy=(("a b c", "d e f"), ("c", "e")),
-    learn=learn,
     corpus=Corpus,
     new=new_translator,
     check=lambda recipe, write: check_examples(recipe, write, PAIRS),
