@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 
 from regard.data.fields import MULTIPLE, Array, Field
-from regard.data.sources import Line, TrainAndValid, check_hold_out
+from regard.data.sources import Line, TrainAndValid
 from regard.data.text import Report
 from regard.interface import Padded, Picture, UserError
 
@@ -40,16 +39,8 @@ def read_pictures(path: Path) -> tuple[Array, list[str]]:
     return images.reshape(*images.shape[:3], -1), [str(label) for label in labels]
 
 
-@dataclass(frozen=True)
 class Npz(TrainAndValid):
     """One .npz file of pictures and their labels."""
-
-    train: str  # training file
-    valid: str = ""  # validation file; "": hold out some of the training pictures
-    hold_out: float = 0.0  # share of the pictures that validate instead, where no validation file is named
-
-    def __post_init__(self) -> None:
-        check_hold_out(self.valid, self.hold_out)
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         return ((number, *both) for number, both in enumerate(zip(*read_pictures(path), strict=True), start=1))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal
 
 from regard.config import ABOVE_0, between, keep_within
 from regard.data import world
@@ -21,35 +22,39 @@ Split = Literal["train", "valid", "test"]
 Unit = Literal["line", "paragraph", "file"]
 BETWEEN = " \t "  # two texts that are read as one: no field of a table holds a tab
 MENDED = "breaks the rules of its tags"  # how a report of tags that were marked anew ends
+UNDECIDED = 0.5  # a hold_out until the data has been counted
 BLOCK = 1 << 16  # characters of a long text that are read at once, and then to the end of the line
 
 Line = tuple[Any, ...]  # a number to find it by, then the raw value of each side
 
 
-class Source(Protocol):
+class Source(ABC):
     """Gives the examples of a split, the same ones each time; with `report`, bad ones are reported, not raised."""
 
-    has_test: ClassVar[bool]  # there is a test split beside training and validation
+    FILES: ClassVar[tuple[str, ...]] = ()  # the settings that name files
+    has_test: ClassVar[bool] = False  # there is a test split beside training and validation
+    unit: Unit = "line"  # what is an example of its own; "file": there is one text, which comes in pieces
+    window: int = 1  # tokens of a whole file that a recurrent model reads between two steps
+    hold_out: float = 0.0  # share of the training examples that validate instead
 
-    @property
-    def unit(self) -> Unit: ...  # what is an example of its own; "file": there is one text, which comes in pieces
-
-    @property
-    def window(self) -> int: ...  # tokens of a whole file that a recurrent model reads between two steps
-
-    @property
-    def hold_out(self) -> float: ...  # share of the training examples that validate instead
-
+    @abstractmethod
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]: ...
 
-    def reading(self, files: Sequence[Path]) -> Source: ...  # the same form, read from these files for every split
+    @abstractmethod
+    def reading(self, files: Sequence[Path]) -> Source:
+        """The same form, read from these files for every split."""
 
     @property
-    def names(self) -> dict[str, str]: ...  # the settings that name files, and what they say
+    def names(self) -> dict[str, str]:
+        """The settings that name files, and what they say."""
+        return {key: name for key in self.FILES if (name := vars(self)[key])}
 
-    def files(self, folder: Path) -> dict[str, Path]: ...  # where they are
+    def files(self, folder: Path) -> dict[str, Path]:
+        return {key: find(name, folder) for key, name in self.names.items()}
 
-    def fingerprint(self, folder: Path) -> str: ...  # changes when the data changes
+    def fingerprint(self, folder: Path) -> str:
+        """Changes when the data changes."""
+        return " ".join(content_hash(file) for file in self.files(folder).values())
 
 
 def examples(data: Source, split: Split, folder: Path) -> Iterator[tuple[Any, ...]]:
@@ -76,36 +81,24 @@ def only(files: Sequence[Path], count: int = 1) -> list[str]:
     return [str(file.absolute()) for file in files]
 
 
-class InFiles:
-    """What is read from files that settings name."""
-
-    FILES: ClassVar[tuple[str, ...]]  # these settings
-    unit: Unit = "line"
-    window: int = 1
-    has_test: ClassVar[bool] = False
-    hold_out: float = 0.0
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {key: name for key in self.FILES if (name := vars(self)[key])}
-
-    def files(self, folder: Path) -> dict[str, Path]:
-        return {key: find(name, folder) for key, name in self.names.items()}
-
-    def fingerprint(self, folder: Path) -> str:
-        return " ".join(content_hash(file) for file in self.files(folder).values())
-
-
-class TrainAndValid(InFiles):
+@dataclass(frozen=True, kw_only=True)
+class TrainAndValid(Source):
     """A training file, and a validation file of the same form or a share that is held out."""
 
     FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
-    train: str
-    valid: str = ""
 
+    train: str  # training file
+    valid: str = ""  # validation file, of the same form; "": hold out some of the training data
+    hold_out: float = (
+        0.0  # share of it that validates instead, where no validation file is named; of a whole file its end
+    )
+
+    def __post_init__(self) -> None:
+        check_hold_out(self.valid, self.hold_out)
+
+    @abstractmethod
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         """The examples of one file."""
-        raise NotImplementedError
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         own_file = split == "valid" and bool(self.valid)
@@ -114,16 +107,15 @@ class TrainAndValid(InFiles):
 
     def reading(self, files: Sequence[Path]) -> Source:
         (file,) = only(files)
-        found: Source = replace(cast(Any, self), train=file, valid=file, hold_out=0.0)
-        return found
+        return replace(self, train=file, valid=file, hold_out=0.0)
 
 
 @dataclass(frozen=True)
-class World(InFiles):
+class World(Source):
     """The built-in grammar; what an example is made of is for each task to say."""
 
-    FILES: ClassVar[tuple[str, ...]] = ()
     has_test: ClassVar[bool] = True
+    form: ClassVar[Source]  # how a file of such examples is read
 
     sentences: int = 100_000  # training sentences taken from the grammar
     longest: int = 50  # words in a sentence, at most
@@ -136,37 +128,32 @@ class World(InFiles):
         keep_within(self, ABOVE_0, "sentences", "valid", "test")
 
     @staticmethod
+    @abstractmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         """The raw sides of an example."""
-        raise NotImplementedError
 
     def pairs(self, split: Split) -> Iterator[world.Pair]:
-        return islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), self._count(split))
+        count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
+        return islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), count)
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
-        said = _said(self.sides, split, self.grammar_seed, self.longest, self._count(split))
-        return ((number, *sides) for number, sides in enumerate(said, start=1))
-
-    def _count(self, split: Split) -> int:
-        return {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
+        return iter(_said(self, split))
 
     def fingerprint(self, folder: Path) -> str:
         some = [*islice(examples(self, "train", folder), 1000), *islice(examples(self, "valid", folder), 100)]
         return hashlib.sha256(str(some).encode()).hexdigest()
 
     def reading(self, files: Sequence[Path]) -> Source:
-        raise NotImplementedError
+        return self.form.reading(files)
 
 
 @lru_cache(maxsize=3)  # a session goes over its text several times, and writing it anew costs more than keeping it
-def _said(
-    sides: Callable[[world.Pair], tuple[str, ...]], split: Split, seed: int, longest: int, count: int
-) -> list[tuple[str, ...]]:
-    return [sides(pair) for pair in islice(world.pairs(split, seed=seed, longest=longest), count)]
+def _said(data: World, split: Split) -> list[Line]:
+    return [(number, *data.sides(pair)) for number, pair in enumerate(data.pairs(split), start=1)]
 
 
 @dataclass(frozen=True)
-class Parallel(InFiles):
+class Parallel(Source):
     """Two text files, line by line each other's translation; plain or gzip."""
 
     FILES: ClassVar[tuple[str, ...]] = ("source", "target", "valid_source", "valid_target")
@@ -198,20 +185,17 @@ def parallel(files: Sequence[Path]) -> Parallel:
     return Parallel(source, target, source, target)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table(TrainAndValid):
     """One file with both sides in each line: JSONL, or columns between tabs; plain or gzip."""
 
-    train: str  # training file, .jsonl or .tsv
     source: str  # the source's key (JSONL), its column's number from 1, or its column's name in the first line
     target: str  # the target's
-    valid: str = ""  # validation file, of the same form; "": hold out some of the training pairs
-    hold_out: float = 0.0  # share of the training pairs that validate instead, where no validation file is named
 
     def __post_init__(self) -> None:
         if not (self.source and self.target):
             raise ValueError("source and target must each name a field.")
-        check_hold_out(self.valid, self.hold_out)
+        super().__post_init__()
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         rows = read_fields(path, (*self.texts, self.target), report=report)
@@ -227,15 +211,12 @@ class Table(TrainAndValid):
 class Text(TrainAndValid):
     """One file of plain text, for a language model; plain or gzip."""
 
-    train: str  # training file
-    valid: str = ""  # validation file; "": hold out some of the training text
-    hold_out: float = 0.0  # share of it that validates instead: some of its lines or paragraphs, or the end of a file
     unit: Unit = "line"  # what is a text of its own: a line, a paragraph (blank lines between) or the whole file
     window: int = 128  # tokens of a whole file that a recurrent model reads between two steps
 
     def __post_init__(self) -> None:
         keep_within(self, ABOVE_0, "window")
-        check_hold_out(self.valid, self.hold_out)
+        super().__post_init__()
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         return enumerate(TEXTS[self.unit](path), start=1)
@@ -250,16 +231,13 @@ class Text(TrainAndValid):
 class Conll(TrainAndValid):
     """One file of words and their tags, a word a line, a blank line between sentences; plain or gzip."""
 
-    train: str  # training file
     word: int = 1  # the words' column, from 1; from the end if negative
     tag: int = -1  # the tags' column
-    valid: str = ""  # validation file; "": hold out some of the training sentences
-    hold_out: float = 0.0  # share of the sentences that validate instead, where no validation file is named
 
     def __post_init__(self) -> None:
         if not self.word or not self.tag:
             raise ValueError("word and tag must each be a column, counted from 1, or from the end if negative.")
-        check_hold_out(self.valid, self.hold_out)
+        super().__post_init__()
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         """Sentences, numbered. Spans whose tags break the rules of BIO or BIOES are marked anew, as they are read."""
@@ -280,7 +258,7 @@ class Conll(TrainAndValid):
 
 
 @dataclass(frozen=True)
-class Arpa(InFiles):
+class Arpa(Source):
     """An n-gram model that another program counted; the text itself is not here."""
 
     FILES: ClassVar[tuple[str, ...]] = ("file",)

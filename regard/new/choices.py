@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from regard.config import unknown
-from regard.data.sources import Unit, find
+from regard.data.sources import UNDECIDED, Unit, find
 from regard.data.tokens import Kind
 from regard.interface import Shapes, UserError
 from regard.models import MODELS, models_for
 from regard.recipe import Recipe
 
 Reasons = dict[str, str]  # why a dotted key has its value
-UNDECIDED = 0.5  # a hold_out until the data has been counted
 PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
 SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
 SMALL, MEDIUM, LARGE = 10_000, 200_000, 2_000_000  # pairs
@@ -47,8 +46,8 @@ class Request:
             raise unknown(name, known, "The model")
         return str(name)
 
-    def one_file(self) -> tuple[str, str | None]:
-        """The training file, and the validation file if there is one."""
+    def train_and_valid(self) -> dict[str, Any]:
+        """The settings of data in one training file, and in one validation file if there is one."""
         files, valid = list(self.files), list(self.valid)
         if not files and len(valid) == 2:  # --valid takes two where two follow it
             files.append(valid.pop())
@@ -57,7 +56,11 @@ class Request:
                 f"For {self.task.name} give one file, as in: regard new {self.task.name} {self.task.words.file} "
                 f"-o my.toml; and at most one after --valid."
             )
-        return files[0], valid[0] if valid else None
+        return {
+            "train": written(files[0], self.folder),
+            "valid": written(valid[0], self.folder) if valid else "",
+            "hold_out": 0.0 if valid else UNDECIDED,
+        }
 
     def refuse(self, *names: str) -> None:
         """Options that mean nothing to this task."""

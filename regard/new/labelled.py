@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regard.data.sources import every_line, find
+from regard.data.sources import every_line
 from regard.data.text import JSON_SUFFIXES, read_lines, read_rows
 from regard.interface import UserError
 from regard.models import MODELS
@@ -100,7 +100,7 @@ def guess_fields(path: Path) -> tuple[str, str]:
     return text, label
 
 
-def label_fields(asked: Request, file: str, reasons: Reasons) -> tuple[str, str]:
+def label_fields(asked: Request, file: Path, reasons: Reasons) -> tuple[str, str]:
     """The fields that were named, or those that look like a text and its label."""
     if bool(asked.source) != bool(asked.target):
         raise UserError("Give both --source and --target, the fields of the text and of the label, or neither.")
@@ -108,4 +108,4 @@ def label_fields(asked: Request, file: str, reasons: Reasons) -> tuple[str, str]
         return asked.source, asked.target
     reasons["data.source"] = "the field that differs most from line to line is taken for the text."
     reasons["data.target"] = "the field with the fewest different values is taken for the label."
-    return guess_fields(find(file, Path.cwd()))
+    return guess_fields(file)

@@ -9,14 +9,13 @@ from typing import Any
 
 from regard import machine
 from regard.config import parse
-from regard.data.sources import Parallel, Source, Table, every_line
+from regard.data.sources import UNDECIDED, Parallel, Source, Table, every_line
 from regard.data.tokens import PairTokens
 from regard.interface import Ids, Shapes, UserError
 from regard.models import MODELS
 from regard.new.choices import (
     PIECES_PER_WORD,
     SHARE_OF_PEAK,
-    UNDECIDED,
     Made,
     Reasons,
     Request,
@@ -55,10 +54,8 @@ def data_of(asked: Request) -> tuple[str, Any]:
     if asked.source is None or asked.target is None:
         raise UserError("For translation give --source and --target: two files, or two fields of one FILE.")
     if asked.files:
-        file, valid = asked.one_file()
-        values = {"train": written(file, asked.folder), "source": asked.source, "target": asked.target}
-        values["valid"] = written(valid, asked.folder) if valid else ""
-        return "table", parse(Table, {**values, "hold_out": 0.0 if valid else UNDECIDED}, where="data")
+        fields = {"source": asked.source, "target": asked.target}
+        return "table", parse(Table, asked.train_and_valid() | fields, where="data")
     if len(asked.valid) not in (0, 2):
         raise UserError("Two parallel files are validated on two: give --valid SOURCE TARGET.")
     valid_source, valid_target = (written(path, asked.folder) for path in asked.valid) if asked.valid else ("", "")

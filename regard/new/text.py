@@ -22,7 +22,6 @@ from regard.new.choices import (
     first_key,
     parameters_of,
     spoken,
-    written,
 )
 from regard.recipe import Recipe
 from regard.train.training import TrainConfig
@@ -56,17 +55,18 @@ def new_language_model(asked: Request) -> Made:
     """A recipe for this text, and the reasons for what it says, by dotted key."""
     model = asked.model_name
     asked.refuse("source", "target")
-    file, valid = asked.one_file()
-    seen = survey_text(find(file, Path.cwd()))
+    data = Text(**asked.train_and_valid())
+    seen = survey_text(find(data.train, asked.folder))
     reasons = {}
     unit, kind = asked.unit, asked.kind
     if unit is None:
         unit = "line" if seen.sentences > WHOLE_LINES else "file"
         rest = "sentences: each is a text of its own." if unit == "line" else "sentences: the text runs on across them."
         reasons["data.unit"] = f"{seen.sentences:.0%} of the lines end like {rest}"
-    share = 0.0
-    if valid is None:
+    data = replace(data, unit=unit)
+    if data.hold_out:
         share = 0.1 if seen.characters < 2_000_000 else 0.05 if seen.characters < 20_000_000 else 0.01
+        data = replace(data, hold_out=share)
         reasons["data.hold_out"] = "no validation file: so much of the text is kept apart."
     if kind is None:
         kind = "characters" if seen.characters < FEW_CHARACTERS else "bpe"
@@ -78,12 +78,6 @@ def new_language_model(asked: Request) -> Made:
     per_word = {"characters": seen.characters / max(1, seen.words), "bpe": PIECES_PER_WORD}.get(kind, 1.2)
     amount = max(1, round(seen.words * per_word))  # tokens, about
     vocabulary = {"characters": 0, "bpe": by_size(amount // 15, 1000, 4000, 8000, 16000)}.get(kind, 10_000)
-    data = Text(
-        train=written(file, asked.folder),
-        valid=written(valid, asked.folder) if valid else "",
-        hold_out=share,
-        unit=unit,
-    )
     longest = 1024 if kind == "characters" else 256
     config, train, reasons_of_size = choose_language(amount, vocabulary or 100, model)
     reasons |= reasons_of_size

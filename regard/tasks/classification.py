@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ import numpy as np
 from regard.check.examples import LABELLED, check_examples
 from regard.data import world
 from regard.data.fields import LabelField, TextField
-from regard.data.sources import BETWEEN, Source, Table, World
+from regard.data.sources import BETWEEN, UNDECIDED, Table, World, find
 from regard.data.text import one_line
 from regard.data.tokens import TextTokens
 from regard.interface import Classifies, Learns, UserError, Weighs
 from regard.look.attention import label_closely, look_at_label
-from regard.new.choices import UNDECIDED, Made, Request, written
+from regard.new.choices import Made, Request
 from regard.new.labelled import label_fields, new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import text_lines, typed_text
@@ -32,19 +31,7 @@ from regard.tasks.translation import outcomes
 from regard.train.corpus import Corpus, Sides
 
 
-@dataclass(frozen=True)
-class WorldSentiment(World):
-    """Sentences of the built-in grammar: praise, blame or neither."""
-
-    @staticmethod
-    def sides(pair: world.Pair) -> tuple[str, ...]:
-        return " ".join(pair.source), pair.sentiment
-
-    def reading(self, files: Sequence[Path]) -> Source:
-        return LabelledTable(train="", source="1", target="2", hold_out=UNDECIDED).reading(files)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LabelledTable(Table):
     """One file with a text, or two, and a label in each line: JSONL, or columns; plain or gzip."""
 
@@ -53,6 +40,16 @@ class LabelledTable(Table):
     @property
     def texts(self) -> tuple[str, ...]:
         return (self.source, self.second) if self.second else (self.source,)
+
+
+class WorldSentiment(World):
+    """Sentences of the built-in grammar: praise, blame or neither."""
+
+    form = LabelledTable(train="", source="1", target="2", hold_out=UNDECIDED)
+
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return " ".join(pair.source), pair.sentiment
 
 
 class LabelCorpus(Corpus):
@@ -104,17 +101,10 @@ def right(output: str, reference: str) -> float:
 
 def new(asked: Request) -> Made:
     asked.refuse("unit")
-    file, valid = asked.one_file()
-    reasons: dict[str, str] = {}
-    text, label = label_fields(asked, file, reasons)
-    data = LabelledTable(
-        train=written(file, asked.folder),
-        source=text,
-        target=label,
-        valid=written(valid, asked.folder) if valid else "",
-        hold_out=0.0 if valid else UNDECIDED,
-    )
-    reasons["tokens.at_least"] = ONCE
+    files = asked.train_and_valid()
+    reasons = {"tokens.at_least": ONCE}
+    text, label = label_fields(asked, find(files["train"], asked.folder), reasons)
+    data = LabelledTable(source=text, target=label, **files)
 
     def tokens(words: int) -> TextTokens:
         return TextTokens(kind=asked.kind or "words", size=0, at_least=2 if words > 20_000 else 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ import torch
 from regard.data import world
 from regard.data.batches import Encoded, Examples, Shuffled
 from regard.data.fields import Fields, TextField
-from regard.data.sources import Arpa, Source, Text, World
+from regard.data.sources import UNDECIDED, Arpa, Text, World
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
@@ -40,16 +39,14 @@ VALID_ROWS = 32  # places of a whole file that are read side by side to validate
 BLOCK = 64  # tokens of one long text that stand for a sentence
 
 
-@dataclass(frozen=True)
 class WorldText(World):
     """English sentences of the built-in grammar."""
+
+    form = Text(train="", hold_out=UNDECIDED)
 
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         return (" ".join(pair.source),)
-
-    def reading(self, files: Sequence[Path]) -> Source:
-        return Arpa("").reading(files)
 
 
 class TextCorpus(Corpus):

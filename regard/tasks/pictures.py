@@ -18,7 +18,7 @@ from regard.interface import Classifies, Learns, UserError
 from regard.layers.attention import watch
 from regard.look.rollout import rollout
 from regard.look.weights import inside, reading
-from regard.new.choices import UNDECIDED, Made, Request, written
+from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.labels import labels_of
@@ -117,12 +117,7 @@ def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
 
 def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "source", "target")
-    file, valid = asked.one_file()
-    data = Npz(
-        train=written(file, asked.folder),
-        valid=written(valid, asked.folder) if valid else "",
-        hold_out=0.0 if valid else UNDECIDED,
-    )
+    data = Npz(**asked.train_and_valid())
     recipe, reasons = new_labelled(
         asked,
         "npz",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from regard.check.examples import TAGGED, check_examples
 from regard.data import world
 from regard.data.fields import SpellingField, TagField, TextField
-from regard.data.sources import Conll, Source, World
+from regard.data.sources import UNDECIDED, Conll, World
 from regard.data.spans import with_words
 from regard.data.text import one_line
 from regard.data.tokens import GivenTokens
 from regard.interface import Learns, Tags
-from regard.new.choices import UNDECIDED, Made, Request, written
+from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Prediction
 from regard.predict.inputs import text_lines, typed_text
@@ -29,16 +28,14 @@ from regard.tasks.translation import outcomes
 from regard.train.corpus import Corpus
 
 
-@dataclass(frozen=True)
 class WorldTags(World):
     """Sentences of the built-in grammar, and the part of speech of each word."""
+
+    form = Conll(train="", hold_out=UNDECIDED)
 
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         return " ".join(pair.source), " ".join(pair.tags)
-
-    def reading(self, files: Sequence[Path]) -> Source:
-        return Conll(train="", hold_out=UNDECIDED).reading(files)
 
 
 class TagCorpus(Corpus):
@@ -79,12 +76,7 @@ def right(output: str, reference: str) -> float:
 
 def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "source", "target")
-    file, valid = asked.one_file()
-    data = Conll(
-        train=written(file, asked.folder),
-        valid=written(valid, asked.folder) if valid else "",
-        hold_out=0.0 if valid else UNDECIDED,
-    )
+    data = Conll(**asked.train_and_valid())
     recipe, reasons = new_labelled(
         asked,
         "conll",

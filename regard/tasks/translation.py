@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import sacrebleu
@@ -12,7 +11,7 @@ import sacrebleu
 from regard.check.examples import PAIRS, check_examples
 from regard.data import world
 from regard.data.fields import TextField
-from regard.data.sources import Parallel, Source, Table, World, parallel
+from regard.data.sources import UNDECIDED, Parallel, Table, World
 from regard.data.text import one_line
 from regard.data.tokens import PairTokens
 from regard.interface import Generates, Learns
@@ -28,16 +27,14 @@ from regard.tasks import Task, Words
 from regard.train.corpus import Corpus
 
 
-@dataclass(frozen=True)
 class WorldPairs(World):
     """English and French sentences of the built-in grammar."""
+
+    form = Parallel(source="", target="", hold_out=UNDECIDED)
 
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         return " ".join(pair.source), " ".join(pair.target)
-
-    def reading(self, files: Sequence[Path]) -> Source:
-        return parallel(files)
 
 
 def plain(raw: str, prediction: Prediction) -> str:
