@@ -14,8 +14,7 @@ from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.models import MODELS
 from regard.new.choices import MEDIUM, Made, Request
-from regard.new.pairs import Survey, choose_size, choose_tokens, data_of
-from regard.new.text import choose_language
+from regard.new.text import Survey, choose_language, choose_size, choose_tokens, data_of
 from regard.tasks.registry import TASKS
 from regard.train.session import Session
 

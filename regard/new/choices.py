@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
+from regard import machine
 from regard.config import unknown
-from regard.data.sources import UNDECIDED, Unit, find
+from regard.data.sources import UNDECIDED, Source, Unit, find
 from regard.data.tokens import Kind
 from regard.interface import Shapes, UserError
 from regard.models import MODELS, models_for
 from regard.recipe import Recipe
+from regard.train.training import TrainConfig
 
 Reasons = dict[str, str]  # why a dotted key has its value
-PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
 SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
 SMALL, MEDIUM, LARGE = 10_000, 200_000, 2_000_000  # pairs
 
@@ -69,6 +70,11 @@ class Request:
             rest = ("does", "it") if len(given) == 1 else ("do", "them")
             raise UserError(f"{' and '.join(given)} {rest[0]} not apply to {self.task.name}: leave {rest[1]} out.")
 
+    def recipe(self, data: Source, tokens: Any, config: Any, train: TrainConfig) -> Recipe:
+        """The recipe of these settings, for the task and the model that were asked for."""
+        data_name = next(name for name, form in self.task.sources.items() if form is type(data))
+        return Recipe(self.task, 1, data_name, data, tokens, self.model_name, config, train, self.folder)
+
 
 Made = tuple[Recipe, Reasons]
 
@@ -101,7 +107,10 @@ def by_size(pairs: int, small: Any, medium: Any, large: Any, huge: Any) -> Any:
     return small if pairs < SMALL else medium if pairs < MEDIUM else large if pairs < LARGE else huge
 
 
-def spoken(seconds: float) -> str:
-    if seconds < 90:
-        return "a minute"
-    return f"{math.ceil(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+def time_here(parameters: int, tokens: float) -> tuple[float, str]:
+    """How long training on so many tokens takes on this machine: in seconds, and as a reason."""
+    peak = machine.matmul_gflops()
+    seconds = 6 * parameters * tokens / (SHARE_OF_PEAK * peak * 1e9)
+    minutes = "a minute" if seconds < 90 else f"{math.ceil(seconds / 60)} minutes"
+    spoken = minutes if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    return seconds, f"about {spoken} here, at half of this machine's {peak:.0f} GFLOPS."

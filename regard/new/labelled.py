@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,28 +11,20 @@ from typing import Any
 
 from regard.data.sources import every_line
 from regard.data.text import JSON_SUFFIXES, read_lines, read_rows
+from regard.data.tokens import TextTokens
 from regard.interface import UserError
 from regard.models import MODELS
 from regard.new.choices import Made, Reasons, Request, by_size, first_key, hold_out
-from regard.recipe import Recipe
 from regard.train.training import TrainConfig
 
 LOOKED_AT = 1000  # lines
 
 
-def new_labelled(
-    asked: Request,
-    data_name: str,
-    data: Any,
-    *,
-    names: Callable[[str], Sequence[str]],  # the labels in a raw target
-    size: Callable[[Any], int],  # of a raw source, in words
-    tokens: Callable[[int], Any],  # the settings of [tokens], of so many words
-    reasons: Reasons,
-) -> Made:
-    """A recipe for these examples; `data` holds out a share that is chosen here."""
+def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Made:
+    """A recipe for these examples. What depends on how many there are is chosen here: the share that `data` holds out,
+    how often a word must occur to be one of `tokens`."""
     model = asked.model_name
-    rows = [(size(source), target) for _, source, target in every_line(data, asked.folder)]
+    rows = [(size_of(source), target) for _, source, target in every_line(data, asked.folder)]
     path, noun = next(iter(data.names.values())), f"{asked.task.words.example}s"
     if not rows:
         raise UserError(f"{path} has no {noun}: give at least a few with their labels.")
@@ -42,9 +33,12 @@ def new_labelled(
         data = replace(data, hold_out=share)
         reasons["data.hold_out"] = hold_out(len(rows), share, noun)
     words = sum(count for count, _ in rows)
-    kinds = Counter(name for _, target in rows for name in names(target))
+    kinds = Counter(name for _, target in rows for name in asked.task.fields["target"].cut(target))
     if len(kinds) < 2:
-        raise UserError(f"{path} has one label only ({next(iter(kinds))}): there is nothing to tell apart.")
+        raise UserError(f"{path} has one label only ({''.join(kinds)}): there is nothing to tell apart.")
+    if isinstance(tokens, TextTokens):
+        tokens = replace(tokens, at_least=2 if words > 20_000 else 1)
+        reasons["tokens.at_least"] = "a word that occurs once teaches nothing of itself, and something of unknown ones."
     config = by_size(len(rows), *MODELS[model].sizes)
     batch_tokens = by_size(len(rows), 1024, 2048, 4096, 4096)
     epochs = min(40, max(4, round(3_000_000 / max(1, words))))
@@ -67,7 +61,12 @@ def new_labelled(
         "train.epochs": "as many as little data needs; patience ends it earlier.",
         "train.metric": "what is asked of it decides which checkpoint is the best.",
     }
-    return Recipe(asked.task, 1, data_name, data, tokens(words), model, config, train, asked.folder), reasons
+    return asked.recipe(data, tokens, config, train), reasons
+
+
+def size_of(raw: Any) -> int:
+    """The words of a text, the rows of a picture."""
+    return len(raw.split() if isinstance(raw, str) else raw)
 
 
 def guess_fields(path: Path) -> tuple[str, str]:
@@ -100,12 +99,13 @@ def guess_fields(path: Path) -> tuple[str, str]:
     return text, label
 
 
-def label_fields(asked: Request, file: Path, reasons: Reasons) -> tuple[str, str]:
-    """The fields that were named, or those that look like a text and its label."""
+def label_fields(asked: Request, file: Path) -> tuple[str, str, Reasons]:
+    """The fields that were named, or those that look like a text and its label, and why."""
     if bool(asked.source) != bool(asked.target):
         raise UserError("Give both --source and --target, the fields of the text and of the label, or neither.")
     if asked.source and asked.target:
-        return asked.source, asked.target
-    reasons["data.source"] = "the field that differs most from line to line is taken for the text."
-    reasons["data.target"] = "the field with the fewest different values is taken for the label."
-    return guess_fields(file)
+        return asked.source, asked.target, {}
+    return *guess_fields(file), {
+        "data.source": "the field that differs most from line to line is taken for the text.",
+        "data.target": "the field with the fewest different values is taken for the label.",
+    }

@@ -1,44 +1,123 @@
-"""A recipe for plain text: a language model."""
+"""Recipes for text: a translator for pairs of texts, a language model for plain text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from regard import machine
-from regard.data.sources import Text, find
+from regard.config import parse
+from regard.data.sources import UNDECIDED, Parallel, Source, Table, Text, every_line, find
 from regard.data.text import read_lines
-from regard.data.tokens import TextTokens
+from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import Fits, Ids, Shapes, UserError
 from regard.models import MODELS
-from regard.new.choices import (
-    PIECES_PER_WORD,
-    SHARE_OF_PEAK,
-    Made,
-    Reasons,
-    Request,
-    by_size,
-    first_key,
-    parameters_of,
-    spoken,
-)
-from regard.recipe import Recipe
+from regard.new.choices import Made, Reasons, Request, by_size, first_key, hold_out, parameters_of, time_here, written
 from regard.train.training import TrainConfig
 
+PATIENCE_OF_PEOPLE = 12 * 3600.0  # seconds: a model that takes longer is not the one to begin with
+PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
 SENTENCE_ENDS = frozenset(".!?…\"'”’)»。！？")
 WHOLE_LINES = 0.6  # a file with more of its lines ending like sentences is one of sentences
 FEW_CHARACTERS = 500_000
+SUB_WORDS = "sub-words: no word is unknown, and rare ones share their parts."
+BY_HEART = "stops when more training only learns the text by heart."
 
 
 @dataclass(frozen=True)
-class TextSurvey:
-    words: int
-    characters: int
-    sentences: float  # share of the lines, those that are not blank, that end like a sentence
+class Survey:
+    """What the choices for a translator depend on."""
+
+    pairs: int
+    words: float  # in the middle line, the longer side
+    longest: int  # words
 
 
-def survey_text(path: Path) -> TextSurvey:
+def survey(data: Source, folder: Path) -> Survey:
+    lengths = [max(len(source.split()), len(target.split())) for _, source, target in every_line(data, folder)]
+    if not lengths:
+        raise UserError("The training data is empty: give at least one pair of lines.")
+    return Survey(len(lengths), median(lengths), max(lengths))
+
+
+def data_of(asked: Request) -> Any:
+    """The [data] section, its paths as they read from the recipe's folder."""
+    asked.refuse("kind", "unit")
+    if asked.source is None or asked.target is None:
+        raise UserError("For translation give --source and --target: two files, or two fields of one FILE.")
+    if asked.files:
+        fields = {"source": asked.source, "target": asked.target}
+        return parse(Table, asked.train_and_valid() | fields, where="data")
+    if len(asked.valid) not in (0, 2):
+        raise UserError("Two parallel files are validated on two: give --valid SOURCE TARGET.")
+    files = (written(path, asked.folder) for path in (asked.source, asked.target, *asked.valid))
+    return Parallel(*files, hold_out=0.0 if asked.valid else UNDECIDED)
+
+
+def new_translator(asked: Request) -> Made:
+    """A recipe for these pairs, and the reasons for what it says, by dotted key."""
+    model = asked.model_name
+    data = data_of(asked)
+    seen = survey(data, asked.folder)
+    reasons = {}
+    if data.hold_out:
+        share = min(0.05, 1000 / seen.pairs) if seen.pairs >= 200 else 0.1
+        data = replace(data, hold_out=round(share, 4))
+        reasons["data.hold_out"] = hold_out(seen.pairs, share, "pairs")
+    tokens, reasons_of_tokens = choose_tokens(seen)
+    config, train, reasons_of_size = choose_size(seen, tokens, model)
+    return asked.recipe(data, tokens, config, train), reasons | reasons_of_tokens | reasons_of_size
+
+
+def choose_tokens(seen: Survey) -> tuple[PairTokens, Reasons]:
+    size = by_size(seen.pairs, 2000, 4000, 16000, 32000)
+    longest = 256
+    while longest < min(1024, 2 * PIECES_PER_WORD * seen.words):
+        longest *= 2
+    return PairTokens(size=size, longest=longest), {
+        "tokens.kind": SUB_WORDS,
+        "tokens.size": f"{seen.pairs:,} pairs: few enough types that each is seen often.",
+        "tokens.longest": f"the middle line has {seen.words:g} words, the longest {seen.longest:,}.",
+    }
+
+
+def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, TrainConfig, Reasons]:
+    sizes = by_size(seen.pairs, 1, 2, 3, 4)
+    dropout = by_size(seen.pairs, 0.3, 0.2, 0.2, 0.1)
+    epochs = min(60, max(3, round(600_000 / seen.pairs)))
+    a_line = max(1.0, PIECES_PER_WORD * seen.words) + 1
+    for config in reversed(MODELS[model].sizes[:sizes]):
+        parameters, _ = parameters_of(model, config, Shapes(Ids(tokens.size), Ids(tokens.size), tokens.joint))
+        seconds, how_long = time_here(parameters, a_line * seen.pairs * epochs)
+        if seconds < PATIENCE_OF_PEOPLE:
+            break
+    batch_tokens = by_size(seen.pairs, 1024, 1024, 4096, 8192)
+    an_epoch = max(1, round(seen.pairs * a_line / batch_tokens))
+    steps = an_epoch * epochs
+    train = TrainConfig(
+        epochs=epochs,
+        batch_tokens=batch_tokens,
+        learning_rate=by_size(seen.pairs, 1e-3, 1.5e-3, 1e-3, 1e-3),
+        schedule="linear",
+        warmup=min(1000, max(1, steps // 10)),
+        validate_every=max(20, an_epoch),
+        patience=5,
+    )
+    reasons = {
+        first_key(config): f"{parameters / 1e6:.1f} M parameters for {seen.pairs:,} pairs.",
+        "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little of it.",
+        "train.epochs": how_long,
+        "train.batch_tokens": f"about {an_epoch:,} steps an epoch; little text wants many small ones.",
+        "train.warmup": f"a tenth of about {steps:,} steps, at most 1,000.",
+        "train.validate_every": "about once an epoch.",
+        "train.patience": BY_HEART,
+    }
+    return replace(config, dropout=dropout), train, reasons
+
+
+def survey_text(path: Path) -> tuple[int, int, float]:
+    """Words, characters, and the share of the lines, those that are not blank, that end like a sentence."""
     words = characters = ended = spoken_lines = 0
     for line in read_lines(path):
         words += len(line.split())
@@ -48,7 +127,7 @@ def survey_text(path: Path) -> TextSurvey:
             ended += text[-1] in SENTENCE_ENDS
     if not words:
         raise UserError(f"{path} is empty: give a file of text.")
-    return TextSurvey(words, characters, ended / spoken_lines)
+    return words, characters, ended / spoken_lines
 
 
 def new_language_model(asked: Request) -> Made:
@@ -56,27 +135,23 @@ def new_language_model(asked: Request) -> Made:
     model = asked.model_name
     asked.refuse("source", "target")
     data = Text(**asked.train_and_valid())
-    seen = survey_text(find(data.train, asked.folder))
+    words, characters, sentences = survey_text(find(data.train, asked.folder))
     reasons = {}
     unit, kind = asked.unit, asked.kind
     if unit is None:
-        unit = "line" if seen.sentences > WHOLE_LINES else "file"
-        rest = "sentences: each is a text of its own." if unit == "line" else "sentences: the text runs on across them."
-        reasons["data.unit"] = f"{seen.sentences:.0%} of the lines end like {rest}"
-    data = replace(data, unit=unit)
+        unit = "line" if sentences > WHOLE_LINES else "file"
+        rest = "each is a text of its own" if unit == "line" else "the text runs on across them"
+        reasons["data.unit"] = f"{sentences:.0%} of the lines end like sentences: {rest}."
     if data.hold_out:
-        share = 0.1 if seen.characters < 2_000_000 else 0.05 if seen.characters < 20_000_000 else 0.01
+        share = 0.1 if characters < 2_000_000 else 0.05 if characters < 20_000_000 else 0.01
         data = replace(data, hold_out=share)
         reasons["data.hold_out"] = "no validation file: so much of the text is kept apart."
     if kind is None:
-        kind = "characters" if seen.characters < FEW_CHARACTERS else "bpe"
-        reasons["tokens.kind"] = (
-            "little text: a character is seen often, a word seldom."
-            if kind == "characters"
-            else "sub-words: no word is unknown, and rare ones share their parts."
-        )
-    per_word = {"characters": seen.characters / max(1, seen.words), "bpe": PIECES_PER_WORD}.get(kind, 1.2)
-    amount = max(1, round(seen.words * per_word))  # tokens, about
+        kind = "characters" if characters < FEW_CHARACTERS else "bpe"
+        little = "little text: a character is seen often, a word seldom."
+        reasons["tokens.kind"] = little if kind == "characters" else SUB_WORDS
+    per_word = {"characters": characters / words, "bpe": PIECES_PER_WORD}.get(kind, 1.2)
+    amount = max(1, round(words * per_word))  # tokens, about
     vocabulary = {"characters": 0, "bpe": by_size(amount // 15, 1000, 4000, 8000, 16000)}.get(kind, 10_000)
     longest = 1024 if kind == "characters" else 256
     config, train, reasons_of_size = choose_language(amount, vocabulary or 100, model)
@@ -86,7 +161,7 @@ def new_language_model(asked: Request) -> Made:
         longest = config.context - 1  # and <eos>
         reasons["tokens.longest"] = "as long as the model's context allows: longer texts are left out."
     tokens = TextTokens(kind=kind, size=vocabulary, longest=longest)
-    return Recipe(asked.task, 1, "text", data, tokens, model, config, train, asked.folder), reasons
+    return asked.recipe(replace(data, unit=unit), tokens, config, train), reasons
 
 
 def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, TrainConfig, Reasons]:
@@ -99,9 +174,6 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
     batch_tokens = by_size(texts, 1024, 1024, 2048, 4096)
     an_epoch = max(1, amount // batch_tokens)
     epochs = min(40, max(2, round(12_000_000 / amount)))
-    dropout = by_size(texts, 0.3, 0.2, 0.2, 0.1)
-    peak = machine.matmul_gflops()
-    seconds = 6 * parameters * amount * epochs / (SHARE_OF_PEAK * peak * 1e9)
     train = TrainConfig(
         epochs=epochs,
         batch_tokens=batch_tokens,
@@ -111,14 +183,11 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
         validate_every=max(20, an_epoch // 2),
         patience=5,
     )
-    return (
-        replace(config, dropout=dropout),
-        train,
-        {
-            first_key(config): f"{parameters / 1e6:.1f} M parameters for about {amount:,} tokens.",
-            "train.epochs": f"about {spoken(seconds)} here, at half of this machine's {peak:.0f} GFLOPS.",
-            "train.batch_tokens": f"about {an_epoch:,} steps an epoch.",
-            "train.validate_every": "about twice an epoch.",
-            "train.patience": "stops when more training only learns the text by heart.",
-        },
-    )
+    reasons = {
+        first_key(config): f"{parameters / 1e6:.1f} M parameters for about {amount:,} tokens.",
+        "train.epochs": time_here(parameters, amount * epochs)[1],
+        "train.batch_tokens": f"about {an_epoch:,} steps an epoch.",
+        "train.validate_every": "about twice an epoch.",
+        "train.patience": BY_HEART,
+    }
+    return replace(config, dropout=by_size(texts, 0.3, 0.2, 0.2, 0.1)), train, reasons

@@ -102,25 +102,9 @@ def right(output: str, reference: str) -> float:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    reasons = {"tokens.at_least": ONCE}
-    text, label = label_fields(asked, find(files["train"], asked.folder), reasons)
+    text, label, reasons = label_fields(asked, find(files["train"], asked.folder))
     data = LabelledTable(source=text, target=label, **files)
-
-    def tokens(words: int) -> TextTokens:
-        return TextTokens(kind=asked.kind or "words", size=0, at_least=2 if words > 20_000 else 1)
-
-    return new_labelled(
-        asked,
-        "table",
-        data,
-        names=lambda label: [label],
-        size=lambda text: len(text.split()),
-        tokens=tokens,
-        reasons=reasons,
-    )
-
-
-ONCE = "a word that occurs once teaches nothing of itself, and something of unknown ones."
+    return new_labelled(asked, data, TextTokens(kind=asked.kind or "words", size=0), reasons)
 
 
 def demo(run: Run) -> Iterator[str]:

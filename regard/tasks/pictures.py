@@ -118,15 +118,7 @@ def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
 def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "source", "target")
     data = Npz(**asked.train_and_valid())
-    recipe, reasons = new_labelled(
-        asked,
-        "npz",
-        data,
-        names=lambda label: [label],
-        size=len,
-        tokens=lambda words: NoTokens(),
-        reasons={},
-    )
+    recipe, reasons = new_labelled(asked, data, NoTokens(), {})
     train = replace(recipe.train, epochs=max(12, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
     return replace(recipe, train=train), reasons
 

@@ -23,7 +23,7 @@ from regard.run import Run
 from regard.score.labels import score_tags
 from regard.score.metrics import TAG_ACCURACY, TAG_METRICS
 from regard.tasks import Task, Words
-from regard.tasks.classification import ONCE, labelled_demo
+from regard.tasks.classification import labelled_demo
 from regard.tasks.translation import outcomes
 from regard.train.corpus import Corpus
 
@@ -77,15 +77,7 @@ def right(output: str, reference: str) -> float:
 def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "source", "target")
     data = Conll(**asked.train_and_valid())
-    recipe, reasons = new_labelled(
-        asked,
-        "conll",
-        data,
-        names=str.split,
-        size=lambda text: len(text.split()),
-        tokens=lambda words: GivenTokens(size=0, at_least=2 if words > 20_000 else 1),
-        reasons={"tokens.at_least": ONCE},
-    )
+    recipe, reasons = new_labelled(asked, data, GivenTokens(size=0), {})
     if "letters" in vars(recipe.model):
         recipe = replace(recipe, model=replace(recipe.model, letters=50))
         reasons["model.letters"] = "what a word's letters make helps with words that training never met."

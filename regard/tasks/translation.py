@@ -16,7 +16,7 @@ from regard.data.text import one_line
 from regard.data.tokens import PairTokens
 from regard.interface import Generates, Learns
 from regard.look.attention import look_at_translation, translation_closely
-from regard.new.pairs import new_translator
+from regard.new.text import new_translator
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import text_lines, typed_text
 from regard.predict.text import translate
