@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -96,13 +96,13 @@ class Summary:
 
     pairs: int
     passes: float  # share of the pairs in which nothing was found
-    several: int  # targets beyond the first of a source
-    words: tuple[int, int]
-    characters: tuple[int, int]
-    median: tuple[int, int]  # characters of a line
-    longest: tuple[int, int]
-    distinct: tuple[int, int]  # characters that are not the same
-    labels: dict[str, int]  # how often each is given, the most frequent first; of pairs there are none
+    several: int = 0  # targets beyond the first of a source
+    words: tuple[int, int] = (0, 0)
+    characters: tuple[int, int] = (0, 0)
+    median: tuple[int, int] = (0, 0)  # characters of a line
+    longest: tuple[int, int] = (0, 0)
+    distinct: tuple[int, int] = (0, 0)  # characters that are not the same
+    labels: dict[str, int] = field(default_factory=dict)  # how often each is given, most frequent first; of pairs: none
 
 
 @dataclass(frozen=True)

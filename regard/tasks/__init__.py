@@ -7,12 +7,14 @@ to know something of a task asks the object, which every recipe and run carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from regard.data.fields import Field, Fields
 from regard.data.sources import Source
-from regard.predict.decoding import Decoding
+from regard.data.text import one_line
+from regard.predict.decoding import Decoding, Prediction
+from regard.predict.inputs import text_lines, typed_text
 from regard.score.metrics import Metric
 
 
@@ -35,6 +37,22 @@ def nothing(*_: Any) -> None:
     """A verb that a task does not have."""
 
 
+def answers(run: Any, examples: Sequence[tuple[Any, str]], how: Decoding | None) -> list[str]:
+    return [prediction.text for prediction in run.predict([source for source, _ in examples], how)]
+
+
+def plain(raw: Any, prediction: Prediction) -> str:
+    return one_line(prediction.text)
+
+
+def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
+    return {key: value for key, value in asdict(prediction).items() if key != "probabilities"}
+
+
+def right_or_wrong(output: str, reference: str) -> float:
+    return 100.0 * (output == reference)
+
+
 @dataclass(frozen=True)
 class Task:
     name: str
@@ -53,14 +71,14 @@ class Task:
     new: Callable[..., Any]  # (Request) -> recipe and reasons
     check: Callable[..., Any]  # (recipe, write) -> Checked
     answer: Callable[..., Any]  # (run, raws, decoding) -> a Prediction each
-    outcomes: Callable[..., Any]  # (run, examples, decoding) -> what metrics are computed from, one each
     score: Callable[..., Any]  # (runs, examples, options) -> Scored
-    demo: Callable[..., Any]  # (run) -> what `demo` shows after training
-    plain: Callable[..., str]  # (raw, prediction) -> a line of output
-    entry: Callable[..., dict[str, Any]]  # (raw, prediction) -> a line of JSON
-    right: Callable[[str, str], float]  # (output, reference) -> how much of it is right, 0 to 100
-    inputs: Callable[..., Any]  # (file or None, errors) -> raw inputs, for `predict`
-    given: Callable[[str], Any]  # what is typed after `look RUN` -> raw inputs: a sentence, or those in a file
+    outcomes: Callable[..., Any] = answers  # (run, examples, decoding) -> what metrics are computed from, one each
+    demo: Callable[..., Any] = nothing  # (run) -> what `demo` shows after training
+    plain: Callable[..., str] = plain  # (raw, prediction) -> a line of output
+    entry: Callable[..., dict[str, Any]] = entry  # (raw, prediction) -> a line of JSON
+    right: Callable[[str, str], float] = right_or_wrong  # (output, reference) -> how much of it is right, 0 to 100
+    inputs: Callable[..., Any] = text_lines  # (file or None, errors) -> raw inputs, for `predict`
+    given: Callable[[str], Any] = typed_text  # what is typed after `look RUN` -> raw inputs: a sentence, or a file's
     decoding: Decoding | None = None  # how to write; None: nothing is written step by step
     look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> what it looked at
     look_closely: Callable[..., Any] = nothing  # the same, every layer and head, for a page

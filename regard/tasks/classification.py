@@ -19,7 +19,6 @@ from regard.look.attention import label_closely, look_at_label
 from regard.new.choices import Made, Request
 from regard.new.labelled import label_fields, new_labelled
 from regard.predict.decoding import Decoding, Prediction
-from regard.predict.inputs import text_lines, typed_text
 from regard.predict.labels import classify
 from regard.run import Run
 from regard.score.labels import score_labels
@@ -27,7 +26,6 @@ from regard.score.metrics import LABEL_METRICS, Metric
 from regard.show.attention_page import Sentence
 from regard.show.heat_map import HeatMap
 from regard.tasks import Task, Words
-from regard.tasks.translation import outcomes
 from regard.train.corpus import Corpus, Sides
 
 
@@ -53,8 +51,6 @@ class WorldSentiment(World):
 
 
 class LabelCorpus(Corpus):
-    always_measured = True
-
     def prepare(self, model: object, encoded: Sides) -> None:
         """With train.balance, rare labels weigh as much as frequent ones (class weights)."""
         if not self.recipe.train.balance:
@@ -93,10 +89,6 @@ def plain(raw: Any, prediction: Prediction) -> str:
 
 def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
     return {"label": prediction.text, "probabilities": prediction.probabilities or {}, "cut": prediction.cut}
-
-
-def right(output: str, reference: str) -> float:
-    return 100.0 * (output == reference)
 
 
 def new(asked: Request) -> Made:
@@ -144,14 +136,10 @@ TASK = Task(
     new=new,
     check=lambda recipe, write: check_examples(recipe, write, LABELLED),
     answer=answer,
-    outcomes=outcomes,
     score=score_labels,
     demo=demo,
     plain=plain,
     entry=entry,
-    right=right,
-    inputs=text_lines,
-    given=typed_text,
     look=look,
     look_closely=look_closely,
     train_settings=frozenset({"balance"}),

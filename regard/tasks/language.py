@@ -18,7 +18,6 @@ from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
 from regard.new.text import new_language_model
 from regard.predict.decoding import Decoding
-from regard.predict.inputs import text_lines, typed_text
 from regard.predict.text import go_on, go_on_aloud
 from regard.recipe import Recipe
 from regard.run import Run
@@ -31,7 +30,6 @@ from regard.score.likelihood import (
 )
 from regard.score.metrics import LOSS, PERPLEXITY
 from regard.tasks import Task, Words
-from regard.tasks.translation import entry, plain
 from regard.train.corpus import SHOWN_SAMPLES, Corpus, Metrics, Sides
 
 SAMPLE_LENGTH = 100  # tokens of a text that is written to show what has been learnt
@@ -156,11 +154,6 @@ TASK = Task(
     outcomes=outcomes,
     score=score_language,
     demo=demo,
-    plain=plain,
-    entry=entry,
-    right=lambda output, reference: 0.0,
-    inputs=text_lines,
-    given=typed_text,
     decoding=Decoding(sample=True),
     log_probs=log_prob_of_each,
     contest={

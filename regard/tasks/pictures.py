@@ -14,7 +14,7 @@ import torch
 from regard.check.faults import Checked, Finding, Summary
 from regard.data.fields import LabelField
 from regard.data.pictures import Npz, PictureField, read_pictures
-from regard.interface import Classifies, Learns, UserError
+from regard.interface import Classifies, UserError
 from regard.layers.attention import watch
 from regard.look.rollout import rollout
 from regard.look.weights import inside, reading
@@ -24,13 +24,11 @@ from regard.predict.decoding import Decoding, Prediction
 from regard.predict.labels import labels_of
 from regard.recipe import Recipe
 from regard.run import Run
-from regard.score.labels import score_labels
-from regard.score.metrics import LABEL_METRICS
 from regard.show.attention_page import Sentence, View
 from regard.show.picture_map import PictureMap
-from regard.tasks import Task, Words
-from regard.tasks.classification import LabelCorpus, entry, plain, right
-from regard.tasks.translation import outcomes
+from regard.tasks import nothing
+from regard.tasks.classification import TASK as CLASSIFICATION
+from regard.tasks.classification import LabelCorpus
 
 AT_ONCE = 256  # pictures
 
@@ -141,38 +139,25 @@ def check(recipe: Recipe, write: Path | None) -> Checked:
         findings += [Finding("warning", "pictures", split, n, (), text.format(n)) for text, n in said.items() if n]
         if len(labels) < 2:
             findings.append(Finding("error", "labels", split, 0, (), f"{split} has fewer than two labels."))
-        nothing = (0, 0)
         passes = 1 - blank / max(1, len(rows))
-        summary[split] = Summary(
-            len(rows), passes, 0, nothing, nothing, nothing, nothing, nothing, dict(labels.most_common())
-        )
+        summary[split] = Summary(len(rows), passes, labels=dict(labels.most_common()))
         known |= set(pictures)
     findings.sort(key=lambda finding: finding.severity != "error")
     return Checked(tuple(findings), cast(Any, summary), {}, None)
 
 
-def no_demo(run: Run) -> Iterator[str]:
-    yield from ()
-
-
 TOY = (np.zeros((16, 16, 1), np.uint8), np.full((16, 16, 1), 255, np.uint8))
 
-TASK = Task(
+TASK = replace(
+    CLASSIFICATION,
     name="pictures",
     about="pictures with a label each",
-    words=Words(
-        example="picture",
-        file="pictures.npz",
-        units="rows of pixels",
-        reads="picture",
-        counts="labels",
-        judged="right or wrong",
+    words=replace(
+        CLASSIFICATION.words, example="picture", file="pictures.npz", units="rows of pixels", reads="picture"
     ),
     fields={"source": PictureField, "target": LabelField},
     sources={"npz": Npz},
     tokens=NoTokens,
-    promises={"loss(batch)": Learns, "classify(batch)": Classifies},
-    metrics=LABEL_METRICS,
     model="vit",
     contenders=("vit",),
     demo_model="vit",
@@ -181,15 +166,9 @@ TASK = Task(
     new=new,
     check=check,
     answer=answer,
-    outcomes=outcomes,
-    score=score_labels,
-    demo=no_demo,
-    plain=plain,
-    entry=entry,
-    right=right,
+    demo=nothing,
     inputs=inputs,
     given=given,
     look=look,
     look_closely=look_closely,
-    train_settings=frozenset({"balance"}),
 )

@@ -17,14 +17,12 @@ from regard.interface import Learns, Tags
 from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Prediction
-from regard.predict.inputs import text_lines, typed_text
 from regard.predict.labels import tag
 from regard.run import Run
 from regard.score.labels import score_tags
 from regard.score.metrics import TAG_ACCURACY, TAG_METRICS
 from regard.tasks import Task, Words
 from regard.tasks.classification import labelled_demo
-from regard.tasks.translation import outcomes
 from regard.train.corpus import Corpus
 
 
@@ -39,8 +37,6 @@ class WorldTags(World):
 
 
 class TagCorpus(Corpus):
-    always_measured = True
-
     def remarks(self) -> list[str]:
         data, corrected = self.recipe.data, list[str]()
         if data.names:
@@ -53,10 +49,6 @@ class TagCorpus(Corpus):
 
 def words_of(line: str) -> list[str]:
     return [word for word in line.split(" ") if word]
-
-
-def plain(raw: str, prediction: Prediction) -> str:
-    return prediction.text
 
 
 def entry(raw: str, prediction: Prediction) -> dict[str, Any]:
@@ -106,14 +98,10 @@ TASK = Task(
     new=new,
     check=lambda recipe, write: check_examples(recipe, write, TAGGED),
     answer=tag,
-    outcomes=outcomes,
     score=score_tags,
     demo=demo,
-    plain=plain,
     entry=entry,
     right=right,
-    inputs=text_lines,
-    given=typed_text,
     columns=columns,
     legible=lambda raw, output: with_words(raw.split(), output.split()),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import Any
 
 import sacrebleu
@@ -12,13 +11,11 @@ from regard.check.examples import PAIRS, check_examples
 from regard.data import world
 from regard.data.fields import TextField
 from regard.data.sources import UNDECIDED, Parallel, Table, World
-from regard.data.text import one_line
 from regard.data.tokens import PairTokens
 from regard.interface import Generates, Learns
 from regard.look.attention import look_at_translation, translation_closely
 from regard.new.text import new_translator
-from regard.predict.decoding import Decoding, Prediction
-from regard.predict.inputs import text_lines, typed_text
+from regard.predict.decoding import Decoding
 from regard.predict.text import translate
 from regard.run import Run
 from regard.score.metrics import BLEU, CHRF, TER
@@ -35,19 +32,6 @@ class WorldPairs(World):
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         return " ".join(pair.source), " ".join(pair.target)
-
-
-def plain(raw: str, prediction: Prediction) -> str:
-    return one_line(prediction.text)
-
-
-def entry(raw: str, prediction: Prediction) -> dict[str, Any]:
-    found = asdict(prediction)
-    return {key: value for key, value in found.items() if key != "probabilities"}
-
-
-def outcomes(run: Run, examples: Sequence[tuple[str, str]], how: Decoding | None) -> list[str]:
-    return [prediction.text for prediction in run.predict([source for source, _ in examples], how)]
 
 
 def right(output: str, reference: str) -> float:
@@ -101,14 +85,9 @@ TASK = Task(
     new=new_translator,
     check=lambda recipe, write: check_examples(recipe, write, PAIRS),
     answer=translate,
-    outcomes=outcomes,
     score=score_translations,
     demo=demo,
-    plain=plain,
-    entry=entry,
     right=right,
-    inputs=text_lines,
-    given=typed_text,
     decoding=Decoding(beam=5),
     look=look_at_translation,
     look_closely=translation_closely,

@@ -29,7 +29,6 @@ class Corpus:
     """Examples of their own, in batches of like lengths. A task may have another kind."""
 
     whole_file = False  # one text, in pieces
-    always_measured = False  # outputs cost little, so every validation measures all that the task can
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -70,13 +69,14 @@ class Corpus:
         """The loss over the validation examples; the task's metrics where one of them decides or they cost little; and
         a few outputs."""
         task, found = run.task, loss_over(run, Examples(run.fields, encoded))
-        measured = self.always_measured or self.recipe.metric is not LOSS
+        cheap = task.decoding is None  # nothing is written step by step, so every validation measures all that it can
+        measured = cheap or self.recipe.metric is not LOSS
         some = self.valid if measured else self.valid[:SHOWN_SAMPLES]
-        greedy = None if task.decoding is None else Decoding()
+        greedy = None if cheap else Decoding()
         outputs = [answer.text for answer in run.predict([example[0] for example in some], greedy)]
         references = [example[1] for example in some]
         if measured:
-            wanted = task.metrics if self.always_measured else (self.recipe.metric,)
+            wanted = task.metrics if cheap else (self.recipe.metric,)
             found |= {metric.key: metric.of(outputs, references) for metric in wanted}
         shown = (example[0] if isinstance(example[0], str) else "" for example in some)
         samples = (Sample(*each) for each in zip(shown, references, outputs, strict=True))
