@@ -57,11 +57,13 @@ UNSPACED = re.compile(
 
 OTHER, SPACE, CONTROL, NUL, BROKEN, FIRST_SCRIPT = range(6)  # classes of characters; each script's follow
 
+FAULTY = {"binary": NUL, "broken": BROKEN, "control": CONTROL}  # classes that are a fault of a line by themselves
+
 MARKUP = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>|&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 # a letter of Latin-1 and what a byte after it looks like; not after a capital, since NÃO and IRMÃ are Portuguese
 MOJIBAKE = re.compile("(?<![A-ZÀ-Þ])[ÃÂ][\u0080-\u00ba\u00bc-\u00bf]|â€[\u0080-\u009f\u02dc-\u2122]|ï¿½|ï»¿")
-MOJIBAKE_SIGNS = ("Ã", "Â", "â€", "ï¿½", "ï»¿")  # one of which each match has: looking for them is quick
-MARKUP_SIGNS = ("<", "&")
+# a fault, its pattern and signs one of which each match has: looking for them is quick
+TRACES = (("markup", MARKUP, ("<", "&")), ("mojibake", MOJIBAKE, ("Ã", "Â", "â€", "ï¿½", "ï»¿")))
 
 
 def points(ranges: str) -> Iterator[slice]:

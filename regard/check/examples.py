@@ -11,29 +11,17 @@ Writing what passes reads the text once more. One law: of what was written there
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from regard.check.characters import NAMES, Array
 from regard.check.clean import refuse_to_overwrite, write_clean
-from regard.check.faults import (
-    BIT,
-    FAULTS,
-    LEAKS,
-    LEFT_OUT,
-    NOT_OF_NAMES,
-    NOT_SOUND,
-    OF_LABELS,
-    Checked,
-    Finding,
-    Summary,
-    tell,
-)
+from regard.check.faults import BIT, FAULTS, LABELLED, LEAKS, LEFT_OUT, NOT_SOUND, Checked, Finding, Summary
 from regard.check.scan import NAMED, Reports, Scan, known_characters
 from regard.check.unusual import RATIO, Usual, compare
+from regard.data.fields import LabelField
 from regard.data.sources import Line, Split
 from regard.data.text import encodable
 from regard.interface import UserError
@@ -57,28 +45,12 @@ UNKNOWN = {
 }
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What is looked for in a task's examples."""
-
-    source: int  # faults that a source can have, as bits, those of the pair among them
-    target: int
-    labels: Callable[[str], list[str]] | None = None  # those in a target; None: it is a text
-    noun: str = "line"  # what an example is numbered as
-    weighable: bool = False  # rare labels can be made to weigh more
-    by_line: bool = True  # examples are lines, and a line that cannot be read is its example's fault
-
-
-EVERY = sum(BIT.values())
-PAIRS = Rules(EVERY, EVERY)
-LABELLED = Rules(EVERY & ~NOT_OF_NAMES, OF_LABELS, lambda label: [label], weighable=True)
-TAGGED = Rules(EVERY & ~NOT_OF_NAMES, OF_LABELS, str.split, noun="sentence", by_line=False)
-
-
-def check_examples(recipe: Recipe, write: Path | None, rules: Rules) -> Checked:
+def check_examples(recipe: Recipe, write: Path | None) -> Checked:
     """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it."""
+    kind = recipe.task.fields["target"]
+    names = kind if issubclass(kind, LabelField) else None
     if write is not None:
-        if rules.labels:
+        if names:
             raise UserError(
                 f"--write is for translation: correct what is said of {recipe.task.name} in the files themselves."
             )
@@ -86,18 +58,28 @@ def check_examples(recipe: Recipe, write: Path | None, rules: Rules) -> Checked:
     reports, problems = Reports(), dict[str, None]()  # of lines that cannot be read, and of more than a line
     labels = {split: Counter[str]() for split in SPLITS}
 
-    def scanned(split: Split, known: Array | None = None) -> Scan:
-        return Scan(readable(recipe, split, reports, problems, labels[split], rules), recipe.tokens, reports, known)
+    def readable(split: Split) -> Iterator[Line]:
+        """The lines of a split, as far as the files can be read; where they have labels, those are counted."""
+        reports.begin(split)
+        try:
+            for line in recipe.data.lines(split, recipe.folder, reports):
+                if names:
+                    labels[split].update(names.cut(line[2]))
+                if recipe.task.words.line != "line":
+                    reports.recent.clear()  # those are numbers of lines, these are not
+                yield line
+        except UserError as problem:
+            problems[str(problem)] = None
 
-    train = scanned("train")
+    train = Scan(readable("train"), recipe.tokens, reports)
     known = known_characters(train.seen, recipe.tokens)
     whole = len(train.numbers) > 0 and not problems  # else much of what valid has would seem new
-    valid = scanned("valid", known if whole else None)
+    valid = Scan(readable("valid"), recipe.tokens, reports, known if whole else None)
     usual = compare(train, valid)
     scans: dict[Split, Scan] = {"train": train, "valid": valid}
     for split, scan in scans.items():
-        scan.faults[:, 0] &= np.uint32(rules.source)
-        scan.faults[:, 1] &= np.uint32(rules.target)
+        if names:
+            scan.faults &= np.array(LABELLED, np.uint32)
         if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
             least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
             problems[f"There is no pair to use in the {split} data: give {least}."] = None
@@ -109,41 +91,26 @@ def check_examples(recipe: Recipe, write: Path | None, rules: Rules) -> Checked:
             dropped = write_clean(recipe, write, scans, reports)
         except UserError as problem:
             problems[str(problem)] = None
-    findings = [Finding("error", "files", "", 0, (), encodable(problem)) for problem in problems]
-    findings += told(reports, recipe, rules)
+    tell = Teller(recipe, writable=not names)
+    findings = [Finding("error", "files", encodable(problem)) for problem in problems]
+    findings += tell.reported(reports)
     for split, scan in scans.items():
-        findings += marked(scan, split, recipe, details(recipe, usual, valid, known), rules)
-    if rules.labels:
-        findings += unlike(labels["train"], labels["valid"], weighable=rules.weighable)
+        findings += tell.marked(scan, split, details(recipe, usual, valid, known))
+    if names:
+        findings += unlike(labels["train"], labels["valid"], weighable="balance" in recipe.task.train_settings)
     findings.sort(key=lambda finding: finding.severity != "error")  # otherwise as they are
     summary = {split: summary_of(scan, split, labels[split]) for split, scan in scans.items()}
     return Checked(tuple(findings), summary, dropped, write if dropped else None)
 
 
-def readable(
-    recipe: Recipe, split: Split, reports: Reports, problems: dict[str, None], labels: Counter[str], rules: Rules
-) -> Iterator[Line]:
-    """The lines of a split, as far as the files can be read; where they have labels, those are counted."""
-    reports.begin(split)
-    try:
-        for line in recipe.data.lines(split, recipe.folder, reports):
-            if rules.labels:
-                labels.update(rules.labels(line[2]))
-            if not rules.by_line:
-                reports.recent.clear()  # those are numbers of lines, these of sentences
-            yield line
-    except UserError as problem:
-        problems[str(problem)] = None
-
-
 def unlike(train: Counter[str], valid: Counter[str], *, weighable: bool) -> Iterator[Finding]:
-    """What is to be said of how often labels are given."""
+    """What is to be said of how often labels are given; `weighable`: rare ones can be made to weigh more."""
     if strange := [label for label in valid if label not in train]:
         named = ", ".join(encodable(label) for label in strange[:SHOWN])
         text = f"valid has labels that train never has ({named}): mend them, or add such lines to train."
-        yield Finding("error", "labels", "", 0, (), text)
+        yield Finding("error", "labels", text)
     if len(train) == 1:
-        yield Finding("error", "labels", "", 0, (), "train has one label only: there is nothing to tell apart.")
+        yield Finding("error", "labels", "train has one label only: there is nothing to tell apart.")
     if weighable and len(train) > 1:
         (most, often), (least, seldom) = train.most_common()[0], train.most_common()[-1]
         if often >= UNEVEN * seldom:
@@ -151,7 +118,7 @@ def unlike(train: Counter[str], valid: Counter[str], *, weighable: bool) -> Iter
                 f"train has {encodable(most)!r} {often:,} times and {encodable(least)!r} {seldom:,} times: "
                 "train.balance = true lets them weigh alike; look at macro F1 beside accuracy."
             )
-            yield Finding("warning", "labels", "", 0, (), text)
+            yield Finding("warning", "labels", text)
 
 
 def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str, tuple[str, str]]:
@@ -164,32 +131,6 @@ def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str
         "ratio": (f"lengths over {RATIO} times off the usual {usual.ratio:.2f} target characters to one", ""),
         "unseen": (new[0], new[1]),
     }
-
-
-def told(reports: Reports, recipe: Recipe, rules: Rules) -> Iterator[Finding]:
-    """What the readers said."""
-    names, writable = Names(recipe), not rules.labels
-    for key, count in reports.counts.items():
-        where, lines = names.file(Path(key.file)), tuple(reports.first[key])
-        detail, noun = reports.details[key], "sentence" if key.kind == "tags" else "line"
-        yield tell(key.kind, where, count, lines, detail=detail, noun=noun, writable=writable)
-
-
-def marked(
-    scan: Scan, split: Split, recipe: Recipe, details: dict[str, tuple[str, str]], rules: Rules
-) -> Iterator[Finding]:
-    """What the bits of a split's lines say."""
-    names, writable, noun = Names(recipe), not rules.labels, rules.noun
-    for kind, fault in FAULTS.items():
-        if kind == "encoding" or (split == "train" and BIT[kind] & LEAKS):
-            continue  # told already, file by file; told of the lines in valid
-        for side in range(1 if fault.pair else 2):
-            lines = scan.numbers[(scan.faults[:, side] & BIT[kind]) != 0]
-            if len(lines):
-                where, first = names.where(split, None if fault.pair else side), tuple(map(int, lines[:NAMED]))
-                detail = details.get(kind, ("", ""))[side]
-                total = len(scan.numbers)
-                yield tell(kind, where, len(lines), first, total=total, detail=detail, noun=noun, writable=writable)
 
 
 def shown(characters: Array) -> str:
@@ -217,26 +158,60 @@ def summary_of(scan: Scan, split: Split, labels: Counter[str]) -> Summary:
     )
 
 
-class Names:
-    """What to call the files of a recipe: by their names alone where that is clear."""
+class Teller:
+    """Says what was found, with the files of a recipe called by their names alone where that is clear."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, *, writable: bool) -> None:
+        """`writable`: --write can mend what is found."""
         try:
             self.files = recipe.data.files(recipe.folder)
         except UserError:  # one is missing, which reading it will say
             self.files = {}
-        self.sides = recipe.task.words.sides
+        self.words, self.writable = recipe.task.words, writable
         paths = set(self.files.values())
         self.short = len({path.name for path in paths}) == len(paths)
 
-    def file(self, path: Path) -> str:
+    def reported(self, reports: Reports) -> Iterator[Finding]:
+        """What the readers said."""
+        for key, count in reports.counts.items():
+            where, lines = self.name(Path(key.file)), tuple(reports.first[key])
+            noun = self.words.line if key.kind == "tags" else "line"
+            amount = f"{count:,} {noun}{'' if count == 1 else 's'}"
+            yield self.finding(key.kind, where, count, lines, amount=amount, detail=reports.details[key])
+
+    def marked(self, scan: Scan, split: Split, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+        """What the bits of a split's lines say."""
+        for kind, fault in FAULTS.items():
+            if kind == "encoding" or (split == "train" and BIT[kind] & LEAKS):
+                continue  # told already, file by file; told of the lines in valid
+            for side in range(1 if fault.pair else 2):
+                lines = scan.numbers[(scan.faults[:, side] & BIT[kind]) != 0]
+                if len(lines):
+                    where, first = self.where(split, None if fault.pair else side), tuple(map(int, lines[:NAMED]))
+                    amount = f"{len(lines):,} of {len(scan.numbers):,} {self.words.line}s"
+                    detail = details.get(kind, ("", ""))[side]
+                    yield self.finding(kind, where, len(lines), first, amount=amount, detail=detail)
+
+    def finding(
+        self, kind: str, where: str, count: int, lines: tuple[int, ...], *, amount: str, detail: str
+    ) -> Finding:
+        """A fault in so many lines, of which these are the first."""
+        fault, one = FAULTS[kind], count == 1
+        forms = {"is": "is" if one else "are", "has": "has" if one else "have", "them": "it" if one else "them"}
+        numbers = ", ".join(map(str, lines)) + (", …" if count > len(lines) else "")
+        remedies = (fault.remedy, fault.write) if self.writable else (fault.remedy or "remove {them}",)
+        remedy = ", or ".join(part for part in remedies if part)
+        says = f"{fault.says}; {remedy}.".format(**forms, detail=detail)
+        return Finding(fault.severity, kind, f"{where}: {amount} ({numbers}) {says}", where, count, lines)
+
+    def name(self, path: Path) -> str:
         return encodable(path.name if self.short else str(path))
 
     def of(self, split: Split, side: str) -> str:
         """The file that has this side of this split; "" where there are no files."""
         own = (f"valid_{side}", "valid") if split == "valid" else ()
         found = [self.files[key] for key in (*own, side, "train") if key in self.files]
-        return self.file(found[0]) if found else ""
+        return self.name(found[0]) if found else ""
 
     def where(self, split: Split, side: int | None) -> str:
         """A side's lines, or the pairs."""
@@ -246,4 +221,4 @@ class Names:
         if source != target:
             return shared + (f"{source} and {target}" if side is None else (source, target)[side])
         name = shared + source if source else split
-        return name if side is None else f"{name}, {self.sides[side]}"
+        return name if side is None else f"{name}, {self.words.sides[side]}"

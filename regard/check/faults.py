@@ -49,12 +49,16 @@ FAULTS = {
     "edges": Fault("warning", "{has} white space at an end, which would be learnt", write="--write trims {them}"),
 }  # fmt: skip
 BIT = {name: 1 << place for place, name in enumerate(FAULTS)}
+EVERY = sum(BIT.values())
 NOT_SOUND = sum(BIT[name] for name in ("encoding", "binary", "nothing", "empty", "blank"))  # nothing to compare
-NOT_OF_NAMES = BIT["equal"] | BIT["ratio"]  # a text beside its label has no such thing
-OF_LABELS = sum(BIT[name] for name in ("empty", "blank", "binary", "control", "edges"))  # what a label can have
+# what a text beside its label can have, and what a label can have
+LABELLED = (
+    EVERY - BIT["equal"] - BIT["ratio"],
+    sum(BIT[name] for name in ("empty", "blank", "binary", "control", "edges")),
+)
 LEAKS = BIT["leaked"] | BIT["leaked source"]
 # what --write leaves out: white space it trims, and what train and valid share stays in valid
-LEFT_OUT: dict[Split, int] = {"train": sum(BIT.values()) - BIT["edges"]}
+LEFT_OUT: dict[Split, int] = {"train": EVERY - BIT["edges"]}
 LEFT_OUT["valid"] = LEFT_OUT["train"] - LEAKS
 
 
@@ -62,32 +66,10 @@ LEFT_OUT["valid"] = LEFT_OUT["train"] - LEAKS
 class Finding:
     severity: Severity
     kind: str  # a fault's name, or "files"
-    where: str  # the file or files
-    count: int  # of lines; 0: it is about the files
-    lines: tuple[int, ...]  # the first few
     text: str  # what, how many, where and the remedy, in a sentence
-
-
-def tell(
-    kind: str,
-    where: str,
-    count: int,
-    lines: tuple[int, ...],
-    *,
-    total: int = 0,
-    detail: str = "",
-    noun: str = "line",
-    writable: bool = True,
-) -> Finding:
-    """The finding of a fault in so many lines, of which these are the first; `writable`: --write can mend it."""
-    fault, one = FAULTS[kind], count == 1
-    forms = {"is": "is" if one else "are", "has": "has" if one else "have", "them": "it" if one else "them"}
-    numbers = ", ".join(map(str, lines)) + (", …" if count > len(lines) else "")
-    amount = f"{count:,} of {total:,} {noun}s" if total else f"{count:,} {noun}{'' if one else 's'}"
-    remedies = (fault.remedy, fault.write) if writable else (fault.remedy or "remove {them}",)
-    remedy = ", or ".join(part for part in remedies if part)
-    says = f"{fault.says}; {remedy}.".format(**forms, detail=detail)
-    return Finding(fault.severity, kind, where, count, lines, f"{where}: {amount} ({numbers}) {says}")
+    where: str = ""  # the file or files
+    count: int = 0  # of lines; 0: it is about the files
+    lines: tuple[int, ...] = ()  # the first few
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.check.characters import (
-    BROKEN,
-    CODE_POINTS,
-    CONTROL,
-    MARKUP,
-    MARKUP_SIGNS,
-    MOJIBAKE,
-    MOJIBAKE_SIGNS,
-    NUL,
-    SPACE,
-    UNSPACED,
-    Array,
-    classes,
-    scripts_of,
-)
+from regard.check.characters import CODE_POINTS, FAULTY, SPACE, TRACES, UNSPACED, Array, classes, scripts_of
 from regard.check.faults import BIT
 from regard.data.sources import MENDED, Line, Split
 from regard.data.text import NOT_UTF8
@@ -121,9 +107,9 @@ def look(typed: Sequence[str], longest: int, long: Callable[[str], bool]) -> See
     lines, lengths, starts, text, codes = whole = coded(trimmed)
     kinds = classes()[codes]
     kinds[starts + lengths] = SPACE
-    for name, kind in (("binary", NUL), ("broken", BROKEN), ("control", CONTROL)):
+    for name, kind in FAULTY.items():
         faults[lines_at(np.flatnonzero(kinds == kind), starts)] |= BIT[name]
-    for name, pattern, signs in (("markup", MARKUP, MARKUP_SIGNS), ("mojibake", MOJIBAKE, MOJIBAKE_SIGNS)):
+    for name, pattern, signs in TRACES:
         if any(sign in text for sign in signs):
             faults[lines_at([match.start() for match in pattern.finditer(text)], starts)] |= BIT[name]
     for line in np.flatnonzero(2 * lengths > longest):
@@ -238,7 +224,7 @@ def known_characters(train: Array, tokens: TextTokens) -> Array:
     """What a vocabulary learnt from `train` (side, code point) can know, and what has a fault of its own."""
     known = train | train[::-1] if isinstance(tokens, PairTokens) and tokens.joint else train.copy()
     kinds = classes()
-    known |= np.isin(kinds, (NUL, BROKEN, CONTROL))
+    known |= np.isin(kinds, list(FAULTY.values()))
     if tokens.kind in ("words", "given"):
         known |= kinds == SPACE  # spacing that train does not have is left out
     return known

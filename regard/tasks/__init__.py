@@ -24,6 +24,7 @@ class Words:
 
     example: str  # "pair"
     file: str  # a file of them, as help shows one
+    line: str = "line"  # what an example is numbered as
     units: str = "words"  # what an example is made of
     reads: str = "text"  # what the model reads
     counts: str = "tokens"  # what its training budget counts

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.check.examples import LABELLED, check_examples
+from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import LabelField, TextField
 from regard.data.sources import BETWEEN, UNDECIDED, Table, World, find
@@ -134,7 +134,7 @@ TASK = Task(
     toy=(("a b c", "x"), ("c", "y")),
     corpus=LabelCorpus,
     new=new,
-    check=lambda recipe, write: check_examples(recipe, write, LABELLED),
+    check=check_examples,
     answer=answer,
     score=score_labels,
     demo=demo,

@@ -136,9 +136,9 @@ def check(recipe: Recipe, write: Path | None) -> Checked:
             f"{split}: {{:,}} pictures are there more than once.": len(pictures) - len(set(pictures)),
             f"{split}: {{:,}} pictures are in train too, which flatters the model.": len(known & set(pictures)),
         }
-        findings += [Finding("warning", "pictures", split, n, (), text.format(n)) for text, n in said.items() if n]
+        findings += [Finding("warning", "pictures", text.format(n), split, n) for text, n in said.items() if n]
         if len(labels) < 2:
-            findings.append(Finding("error", "labels", split, 0, (), f"{split} has fewer than two labels."))
+            findings.append(Finding("error", "labels", f"{split} has fewer than two labels.", split))
         passes = 1 - blank / max(1, len(rows))
         summary[split] = Summary(len(rows), passes, labels=dict(labels.most_common()))
         known |= set(pictures)

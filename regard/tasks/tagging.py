@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regard.check.examples import TAGGED, check_examples
+from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import SpellingField, TagField, TextField
 from regard.data.sources import UNDECIDED, Conll, World
@@ -84,7 +84,13 @@ def demo(run: Run) -> Iterator[str]:
 TASK = Task(
     name="tagging",
     about="English sentences from a small grammar, and the part of speech of each word.",
-    words=Words(example="sentence", file="train.conll", counts="tags", judged="the tags that are right, in per cent"),
+    words=Words(
+        example="sentence",
+        file="train.conll",
+        line="sentence",
+        counts="tags",
+        judged="the tags that are right, in per cent",
+    ),
     fields={"source": TextField, "target": TagField, "spelling": SpellingField},
     sources={"world": WorldTags, "conll": Conll},
     tokens=GivenTokens,
@@ -96,7 +102,7 @@ TASK = Task(
     toy=(("a b c", "x y y"), ("c", "y")),
     corpus=TagCorpus,
     new=new,
-    check=lambda recipe, write: check_examples(recipe, write, TAGGED),
+    check=check_examples,
     answer=tag,
     score=score_tags,
     demo=demo,

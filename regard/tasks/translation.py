@@ -7,7 +7,7 @@ from typing import Any
 
 import sacrebleu
 
-from regard.check.examples import PAIRS, check_examples
+from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import TextField
 from regard.data.sources import UNDECIDED, Parallel, Table, World
@@ -83,7 +83,7 @@ TASK = Task(
     toy=(("a b c", "d e f"), ("c", "e")),
     corpus=Corpus,
     new=new_translator,
-    check=lambda recipe, write: check_examples(recipe, write, PAIRS),
+    check=check_examples,
     answer=translate,
     score=score_translations,
     demo=demo,
