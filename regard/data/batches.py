@@ -139,64 +139,45 @@ class Examples:
         read, written = (self.encoded[side].lengths // self.fields[side].width for side in (first, "target"))
         return read, written
 
-    def collate(self, indices: Sequence[int] | Integers, *, multiple: int = MULTIPLE) -> Batch:
+    def collate(self, indices: Sequence[int] | Integers) -> Batch:
         """These examples as one Batch, padded to the shape `plan` counted with."""
         arrays = {side: [each[i] for i in indices] for side, each in self.encoded.items()}
-        batch = self.fields.batch(arrays, multiple=multiple)
+        batch = self.fields.batch(arrays)
         if self.most is None or batch.target is None:
             return batch
         few = slice(self.most + 1)
         return replace(batch, target=Padded(batch.target.values[:, few], batch.target.mask[:, few]))
 
 
-def _cut(order: Integers, longest: Integers, tokens: int) -> Iterator[Integers]:
-    """Cut a list of examples that begins with the longest; `longest` is each one's longer rounded side."""
-    start = 0
-    while start < len(order):
-        rows = max(tokens // int(longest[order[start]]), 1)
-        if rows > ROWS_MULTIPLE:
-            rows -= rows % ROWS_MULTIPLE
-        yield order[start : start + rows]
-        start += rows
-
-
-def _sorted_by_shape(source: Integers, target: Integers, longest: Integers, ties: Integers) -> Integers:
-    """`ties` reordered: longest first, then by target and by source, equals left as they were."""
-    keys = (-source[ties], -target[ties], -longest[ties])  # the last is the first to sort by
-    order: Integers = ties[np.lexsort(keys)]
-    return order
-
-
 def _batches(source: Integers, target: Integers, ties: Integers, tokens: int, multiple: int) -> list[Integers]:
+    """Examples of these lengths, sorted by shape and cut: longest first, then by target and by source, those of one
+    shape as `ties` has them."""
     source, target = rounded(np.asarray(source), multiple), rounded(np.asarray(target), multiple)
     longest = np.maximum(source, target)
-    return list(_cut(_sorted_by_shape(source, target, longest, ties), longest, tokens))
+    order = ties[np.lexsort((-source[ties], -target[ties], -longest[ties]))]  # the last key is the first to sort by
+    batches = []
+    while len(order):
+        rows = max(tokens // int(longest[order[0]]), 1)
+        if rows > ROWS_MULTIPLE:
+            rows -= rows % ROWS_MULTIPLE
+        batches.append(order[:rows])
+        order = order[rows:]
+    return batches
 
 
 def plan(
-    source_lengths: Integers,
-    target_lengths: Integers,
-    *,
-    tokens: int,
-    seed: int,
-    epoch: int,
-    multiple: int = MULTIPLE,
+    source: Integers, target: Integers, *, tokens: int, seed: int, epoch: int, multiple: int = MULTIPLE
 ) -> list[Integers]:
-    """The indices of each batch of this epoch: every example once, at most `tokens` a side with padding.
-
-    An example longer than that is a batch of its own.
-    """
+    """The indices of each batch of this epoch, of examples with these lengths: every example once, at most `tokens` a
+    side with padding. An example longer than that is a batch of its own."""
     random = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
-    ties = random.permutation(len(source_lengths))
-    batches = _batches(source_lengths, target_lengths, ties, tokens, multiple)
+    batches = _batches(source, target, random.permutation(len(source)), tokens, multiple)
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def validation_plan(
-    source_lengths: Integers, target_lengths: Integers, *, tokens: int, multiple: int = MULTIPLE
-) -> list[Integers]:
+def validation_plan(source: Integers, target: Integers, *, tokens: int, multiple: int = MULTIPLE) -> list[Integers]:
     """The same cut, nothing shuffled: longest first, so that what does not fit in memory fails at once."""
-    return _batches(source_lengths, target_lengths, np.arange(len(source_lengths)), tokens, multiple)
+    return _batches(source, target, np.arange(len(source)), tokens, multiple)
 
 
 class Shuffled:
@@ -206,12 +187,7 @@ class Shuffled:
 
     def __init__(self, examples: Examples, *, tokens: int, seed: int) -> None:
         self.examples = examples
-        self.tokens = tokens
-        self.seed = seed
-        self.plan = lru_cache(maxsize=1)(self._plan)
-
-    def _plan(self, epoch: int) -> list[Integers]:
-        return plan(*self.examples.lengths, tokens=self.tokens, seed=self.seed, epoch=epoch)
+        self.plan = lru_cache(maxsize=1)(lambda epoch: plan(*examples.lengths, tokens=tokens, seed=seed, epoch=epoch))
 
     def count(self, epoch: int) -> int:
         return len(self.plan(epoch))
@@ -231,17 +207,11 @@ class Stats(NamedTuple):
     real: float  # share of positions, both sides, that are not padding
 
 
-def stats(
-    batches: Sequence[Integers],
-    source_lengths: Integers,
-    target_lengths: Integers,
-    *,
-    multiple: int = MULTIPLE,
-) -> Stats:
+def stats(batches: Sequence[Integers], source_lengths: Integers, target_lengths: Integers) -> Stats:
     real, padded, shapes = 0, 0, set()
     for batch in batches:
         source, target = source_lengths[batch], target_lengths[batch]  # (batch,)
-        shape = len(batch), int(rounded(source.max(), multiple)), int(rounded(target.max(), multiple))
+        shape = len(batch), int(rounded(source.max())), int(rounded(target.max()))
         real += int(source.sum()) + int(target.sum()) + 2 * len(batch)  # each side ends in <eos>
         padded += shape[0] * (shape[1] + shape[2])
         shapes.add(shape)

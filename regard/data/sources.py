@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -274,15 +274,9 @@ class Arpa(Source):
 
 
 def _paragraphs(path: Path) -> Iterator[str]:
-    gathered: list[str] = []
-    for line in read_lines(path):
-        if line.strip():
-            gathered.append(line)
-        elif gathered:
-            yield "\n".join(gathered)
-            gathered = []
-    if gathered:
-        yield "\n".join(gathered)
+    for blank, lines in groupby(read_lines(path), key=lambda line: not line.strip()):
+        if not blank:
+            yield "\n".join(lines)
 
 
 def _blocks(path: Path) -> Iterator[str]:

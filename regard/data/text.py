@@ -15,7 +15,7 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -27,6 +27,11 @@ CHUNK = 1 << 20
 ESCAPES = {ord(end): json.dumps(end)[1:-1] for end in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+REFUSALS: dict[type[OSError], str] = {
+    FileNotFoundError: "does not exist; check the spelling and the folder",
+    IsADirectoryError: "is a folder; name a text file inside it",
+    PermissionError: "may not be read by you; change its permissions (chmod u+r)",
+}
 NOT_UTF8 = "is not UTF-8"  # how a report of bytes that do not decode ends
 
 
@@ -40,16 +45,11 @@ def _content(path: Path) -> Iterator[BinaryIO]:
                     yield cast(BinaryIO, unpacked)
             else:
                 yield raw
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; check the spelling and the folder.") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name a text file inside it.") from None
-    except PermissionError:
-        raise UserError(f"{path} may not be read by you; change its permissions (chmod u+r).") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is a damaged gzip file ({error}); copy or download it again.") from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
+        says = REFUSALS.get(type(error), f"cannot be read: {error.strerror or error}")
+        raise UserError(f"{path} {says}.") from None
 
 
 Report = Callable[[str, int, str], None]  # told of a file, a line and what is wrong with it
@@ -181,7 +181,7 @@ def read_columns(
     """The sentences of a CoNLL file, which a blank line ends: (word, tag) from these columns, counted from 1, or from
     the end if negative. Columns stand between tabs, or where there are none between spaces."""
     sentence: list[tuple[str, str]] = []
-    for number, line in enumerate(read_lines(path, report=report), start=1):
+    for number, line in enumerate(chain(read_lines(path, report=report), [""]), start=1):
         if not line.strip() or line.startswith("-DOCSTART-"):
             if sentence:
                 yield sentence
@@ -196,8 +196,6 @@ def read_columns(
             _tell(report, str(path), number, wrong, "mend it, or set data.word and data.tag")
             continue
         sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
-    if sentence:
-        yield sentence
 
 
 def content_hash(path: Path | str) -> str:

@@ -274,15 +274,13 @@ class BytePairs:
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        said = (
-            self.bytes[token - self.offset]
-            if token >= self.offset
-            else next(unknowns).encode()
-            if token == UNK
-            else b""
-            for token in ids
-        )
-        chunks = [decoder.decode(some) for some in said]
+
+        def said(token: int) -> bytes:
+            if token >= self.offset:
+                return self.bytes[token - self.offset]
+            return next(unknowns).encode() if token == UNK else b""
+
+        chunks = [decoder.decode(said(token)) for token in ids]
         if chunks:
             chunks[-1] += decoder.decode(b"", final=True)
         first = next((i for i, chunk in enumerate(chunks) if chunk), None)
@@ -384,13 +382,8 @@ class Tokenizer:
         return [word if token == UNK or token >= self.offset else -1 for token, word in zip(ids, words, strict=False)]
 
     def to_json(self) -> dict[str, Any]:
-        merges = {"merges": self.scheme.merges} if isinstance(self.scheme, BytePairs) else {}
-        return {
-            "kind": self.kind,
-            "specials": list(self.specials),
-            "vocabulary": self.scheme.vocabulary,
-            **merges,
-        }
+        saved = {"kind": self.kind, "specials": list(self.specials), "vocabulary": self.scheme.vocabulary}
+        return saved | ({"merges": self.scheme.merges} if isinstance(self.scheme, BytePairs) else {})
 
     @classmethod
     def from_json(cls, saved: Any) -> Tokenizer:
