@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import compress
 from pathlib import Path
 from typing import TextIO
@@ -127,11 +127,10 @@ def sweep(place: Path) -> None:
 
 def is_alive(process: int) -> bool:
     try:
-        os.kill(process, 0)
+        with suppress(PermissionError):  # somebody else's
+            os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
-        return True
     return True
 
 

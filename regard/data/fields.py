@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -217,11 +217,8 @@ def spelt(word: str) -> list[int]:
     return [1 + byte for byte in letters] + [0] * (SPELT - len(letters))
 
 
-class Fields:
+class Fields(dict[str, Field]):
     """The fields of a run, by the name of their side: source and target, and what is read beside them."""
-
-    def __init__(self, sides: Mapping[str, Field]) -> None:
-        self.sides = dict(sides)
 
     @classmethod
     def learn(
@@ -245,42 +242,36 @@ class Fields:
                 sides[side] = kind.train(example[place] for example in examples())
         return cls(sides)
 
-    def __getitem__(self, side: str) -> Field:
-        return self.sides[side]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.sides)
-
     @property
     def joint(self) -> bool:
         """Whether source and target share one vocabulary."""
-        both = [field.tokenizer for field in self.sides.values() if isinstance(field, TextField)]
+        both = [field.tokenizer for field in self.values() if isinstance(field, TextField)]
         return len(both) > 1 and both[0] is both[1]
 
     @property
     def shapes(self) -> Shapes:
-        source, target = (self.sides[side].shape if side in self.sides else None for side in ("source", "target"))
+        source, target = (self[side].shape if side in self else None for side in ("source", "target"))
         assert target is not None
         return Shapes(source, target, self.joint)
 
     def tokenizer(self, side: str = "") -> Tokenizer:
         """That of a text; of what is read where no side is named."""
-        field = self.sides.get(side or next(iter(self.sides)))
+        field = self.get(side or next(iter(self)))
         if not isinstance(field, TextField):
             raise UserError("What this model reads is not text: it has no tokens.")
         return field.tokenizer
 
     def names(self) -> list[str]:
         """The labels or tags that can be given."""
-        field = self.sides["target"]
+        field = self["target"]
         return field.names if isinstance(field, LabelField) else []
 
     def encode(self, raws: Mapping[str, Sequence[Any]], *, continued: bool = False) -> dict[str, list[Array]]:
         """Raw sides, by name; what is read beside the source is made of it."""
         for side in raws:
-            choose(self.sides, side, "The side")
+            choose(self, side, "The side")
         found = {}
-        for side, field in self.sides.items():
+        for side, field in self.items():
             of = "source" if field.shape is None else side
             if of in raws:
                 found[side] = field.encode(raws[of], continued=continued)
@@ -288,13 +279,13 @@ class Fields:
 
     def batch(self, arrays: Mapping[str, Sequence[Any]], *, multiple: int = MULTIPLE) -> Batch:
         """Encoded sides, as many as there are, as one Batch."""
-        sides = {side: self.sides[side].pad(some, multiple=multiple) for side, some in arrays.items()}
-        beside = {side: both.values for side, both in sides.items() if self.sides[side].shape is None}
+        sides = {side: self[side].pad(some, multiple=multiple) for side, some in arrays.items()}
+        beside = {side: both.values for side, both in sides.items() if self[side].shape is None}
         return Batch(sides.get("source"), sides.get("target"), beside)
 
     def to_json(self) -> str:
         saved: dict[str, Any] = {}
-        for side, field in self.sides.items():
+        for side, field in self.items():
             saved[side] = {"kind": field.kind, **field.to_json()}
         if self.joint:
             saved["target"]["tokenizer"] = "source"

@@ -89,12 +89,8 @@ def guess_fields(path: Path) -> tuple[str, str]:
     label = min(columns, key=lambda name: (different[name], sum(map(len, columns[name]))))
     text = max((name for name in columns if name != label), key=lambda name: sum(map(len, columns[name])))
     head = {name: values[0] for name, values in columns.items()}
-    if (
-        label.isdecimal()
-        and len(columns[label]) > 2
-        and columns[label].count(head[label]) == 1
-        and head[text].isidentifier()
-    ):
+    once = len(columns[label]) > 2 and columns[label].count(head[label]) == 1
+    if label.isdecimal() and once and head[text].isidentifier():
         return head[text], head[label]  # the first line names the columns
     return text, label
 

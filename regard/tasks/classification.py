@@ -57,8 +57,7 @@ class LabelCorpus(Corpus):
             return
         if not isinstance(model, Weighs):
             raise UserError("train.balance needs a model that weighs labels, and this one has no weigh(counts).")
-        counts = np.bincount(encoded["target"].tokens)
-        model.weigh(counts)
+        model.weigh(np.bincount(encoded["target"].tokens))
 
 
 def as_read(run: Run, lines: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from regard.look.weights import inside, reading
 from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
+from regard.predict.inputs import some_at_once
 from regard.predict.labels import labels_of
 from regard.recipe import Recipe
 from regard.run import Run
@@ -51,11 +52,8 @@ def answer(
     batch_tokens: int = AT_ONCE * 32,
     first_line: int = 0,
 ) -> list[Prediction]:
-    found: list[Prediction] = []
     at_once = max(1, min(AT_ONCE, batch_tokens))
-    for start in range(0, len(raws), at_once):
-        found += labels_of(run, run.batch(source=raws[start : start + at_once]))
-    return found
+    return [label for some in some_at_once(raws, at_once) for label in labels_of(run, run.batch(source=some))]
 
 
 def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:
@@ -98,18 +96,15 @@ def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
     """The same, and what each head of each layer looks at from the class token, or on average where there is none."""
     seen = look(run, picture, target)
     shape, model = seen.weights.shape, cast(Classifies, run.model)
-    rows, columns = (
-        tuple(f"{name}{place + 1}" for place in range(n)) for name, n in zip(("r", "c"), shape, strict=True)
-    )
+    rows, columns = (tuple(f"{axis}{n + 1}" for n in range(size)) for axis, size in zip("rc", shape, strict=True))
     views = [View(f"{seen.kind}, all layers", 1, rows, columns, seen.weights[None] / seen.weights.max())]
     with torch.no_grad(), watch(run.model) as watched:
         model.classify(run.batch(source=[picture]))
     for each in inside(run.model).of_kind("self"):
         weights = watched.of(each.part)[0][0]  # (heads, places, places)
         from_one = (weights[:, 0] if each.extra else weights.mean(1))[:, each.extra :].reshape(-1, *shape)
-        views.append(
-            View("what each head looks at", each.layer, rows, columns, (from_one / from_one.max()).cpu().numpy())
-        )
+        shares = (from_one / from_one.max()).cpu().numpy()
+        views.append(View("what each head looks at", each.layer, rows, columns, shares))
     return Sentence("a picture", seen.answer, tuple(views), note="shares of the largest weight")
 
 
