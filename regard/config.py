@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from io import StringIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -47,7 +47,13 @@ def between(least: float, most: float) -> Bound:
 ABOVE_0 = Bound("above 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Bound("0 or more", lambda value: 0 <= value < math.inf)
 SHARE = Bound("at least 0 and below 1", lambda value: 0 <= value < 1)
-WIDTH, DEPTH = between(1, 1_000_000), between(1, 1000)  # of a model: beyond them nothing is ever built
+
+# Of a model: beyond them nothing is ever built.
+Width = Annotated[int, between(1, 1_000_000)]
+Depth = Annotated[int, between(1, 1000)]
+Length = Annotated[int, between(2, 1_000_000)]  # a token and its <eos>
+Count = Annotated[int, NOT_NEGATIVE]
+Share = Annotated[float, SHARE]
 
 
 def out_of_bounds(config: object, bound: Bound, *names: str) -> Iterator[tuple[str, Any, str]]:
@@ -63,6 +69,20 @@ def keep_within(config: object, bound: Bound, *names: str) -> None:
     """For a config's __post_init__: refuse what is out of bounds."""
     for name, value, allowed in out_of_bounds(config, bound, *names):
         raise ValueError(f"{name} = {value} must be {allowed}.")
+
+
+class Settings:
+    """The base of a config whose fields say in their annotation which numbers they may have (`Width`, `Share`)."""
+
+    def __post_init__(self) -> None:
+        for name, bound in _bounds(type(self)):
+            keep_within(self, bound, name)
+
+
+@cache
+def _bounds(config: Any) -> list[tuple[str, Bound]]:
+    hints = typing.get_type_hints(config, include_extras=True)
+    return [(name, part) for name, hint in hints.items() for part in typing.get_args(hint) if isinstance(part, Bound)]
 
 
 def shown(value: object, most: int = 80) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.config import Depth, Settings, Share, Width
 from regard.interface import Label, Shapes
 from regard.layers.attention import ScoreName
 from regard.layers.cells import CellName
@@ -20,20 +20,15 @@ from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 128  # width of a word's vector
-    hidden: int = 128  # width of the recurrent state, in each direction
-    layers: int = 1  # recurrent layers
+class Config(Settings):
+    embedding: Width = 128  # width of a word's vector
+    hidden: Width = 128  # width of the recurrent state, in each direction
+    layers: Depth = 1  # recurrent layers
     cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well the question and a word's state match
-    word_dropout: float = 0.0  # share of the words that are hidden in training
-    dropout: float = 0.3  # on embeddings, states and before the output
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "hidden")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, SHARE, "word_dropout", "dropout")
+    word_dropout: Share = 0.0  # share of the words that are hidden in training
+    dropout: Share = 0.3  # on embeddings, states and before the output
 
 
 def build(config: Config, shapes: Shapes) -> Classifier:

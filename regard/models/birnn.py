@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.config import Count, Depth, Settings, Share, Width
 from regard.interface import Shapes
 from regard.layers.cells import CellName
 from regard.layers.encoders import RecurrentEncoder
@@ -22,24 +22,18 @@ from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 128  # width of a word's vector
-    hidden: int = 128  # width of the recurrent state, in each direction
-    layers: int = 1  # recurrent layers
+class Config(Settings):
+    embedding: Width = 128  # width of a word's vector
+    hidden: Width = 128  # width of the recurrent state, in each direction
+    layers: Depth = 1  # recurrent layers
     cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     bidirectional: bool = True  # false: forwards only
     pool: Literal["last", "mean", "max"] = "max"  # of labels: how a sentence's states become one vector
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: float = 0.0  # share of the words that are hidden in training
-    dropout: float = 0.3  # on embeddings, states and before the output
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "hidden")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, NOT_NEGATIVE, "letters")
-        keep_within(self, SHARE, "word_dropout", "dropout")
+    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
+    word_dropout: Share = 0.0  # share of the words that are hidden in training
+    dropout: Share = 0.3  # on embeddings, states and before the output
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:

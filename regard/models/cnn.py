@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, keep_within
+from regard.config import Count, Depth, Settings, Share, Width
 from regard.interface import Shapes
 from regard.layers.convolution import Windows
 from regard.layers.encoders import ConvolutionalEncoder
@@ -18,22 +18,19 @@ from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 300  # width of a word's vector
-    filters: int = 100  # features of each width of window
+class Config(Settings):
+    embedding: Width = 300  # width of a word's vector
+    filters: Width = 100  # features of each width of window
     widths: tuple[int, ...] = (3, 4, 5)  # words in a window
-    layers: int = 1  # windows of windows
+    layers: Depth = 1  # windows of windows
     pool: Literal["max", "mean"] = "max"  # of labels: how a sentence's states become one vector
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: float = 0.0  # share of the words that are hidden in training
-    dropout: float = 0.5  # on embeddings, between layers and before the output
+    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
+    word_dropout: Share = 0.0  # share of the words that are hidden in training
+    dropout: Share = 0.5  # on embeddings, between layers and before the output
 
     def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "filters")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, NOT_NEGATIVE, "letters")
-        keep_within(self, SHARE, "word_dropout", "dropout")
+        super().__post_init__()
         if not self.widths or not all(1 <= width <= 100 for width in self.widths):
             raise ValueError(f"widths = {self.widths} must be one or more, each from 1 to 100.")
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.config import Depth, Length, Settings, Share, Width, between
 from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention, Memory, Scaled
 from regard.layers.convolution import GatedConvolution, evenly, steady
@@ -31,23 +31,16 @@ from regard.models.encoder_decoder import EncoderDecoder
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 256  # width of a word's vector, and of what the decoder looks at
-    hidden: int = 256  # width of every convolution's output
-    layers: int = 6  # encoder layers, and as many decoder layers
-    width: int = 3  # tokens in a window
+class Config(Settings):
+    embedding: Width = 256  # width of a word's vector, and of what the decoder looks at
+    hidden: Width = 256  # width of every convolution's output
+    layers: Depth = 6  # encoder layers, and as many decoder layers
+    width: Annotated[int, between(2, 100)] = 3  # tokens in a window
     positions: AddedName = "learned"  # how a token knows where it stands
-    longest: int = 1024  # positions a learned table holds
+    longest: Length = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
-    dropout: float = 0.1  # on embeddings, on what each convolution reads and before the output
-    label_smoothing: float = 0.1  # share of the target's probability spread over the vocabulary
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "hidden")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, between(2, 100), "width")
-        keep_within(self, between(2, 1_000_000), "longest")  # a token and its <eos>
-        keep_within(self, SHARE, "dropout", "label_smoothing")
+    dropout: Share = 0.1  # on embeddings, on what each convolution reads and before the output
+    label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 
 class Carry(NamedTuple):

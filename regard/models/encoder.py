@@ -6,43 +6,35 @@ h = Stack(x₁ … x_T); P(label) = softmax(W h_<cls> + b)           Vaswani 201
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import nn
 
-from regard.config import DEPTH, NOT_NEGATIVE, SHARE, WIDTH, between, keep_within
+from regard.config import Count, Depth, Share, Width, between
 from regard.interface import Label, Shapes
 from regard.layers.encoders import TransformerEncoder
 from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName
 from regard.models.design import Design
 from regard.models.encoder_head import Classifier, Tagger, headed, reader
-from regard.models.parts import check_heads, stack_of
+from regard.models.parts import StackSettings, stack_of
 
 
 @dataclass(frozen=True)
-class Config:
-    dim: int = 128  # width of a token's vector, throughout
-    heads: int = 4  # looks at once; dim must be a multiple of it
-    feed_forward: int = 256  # width inside the feed-forward layers
-    layers: int = 2  # blocks
+class Config(StackSettings):
+    dim: Width = 128  # width of a token's vector, throughout
+    heads: Width = 4  # looks at once; dim must be a multiple of it
+    feed_forward: Width = 256  # width inside the feed-forward layers
+    layers: Depth = 2  # blocks
     norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     positions: PositionName = "sinusoidal"  # how a token knows where it stands
-    longest: int = 512  # tokens there are learned positions for
+    longest: Annotated[int, between(3, 1_000_000)] = 512  # tokens there are learned positions for
     pool: Literal["first", "mean", "max"] = "first"  # of labels: a token before the sentence, or all of its states
     head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: int = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: float = 0.0  # share of the words that are hidden in training
-    dropout: float = 0.2  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "dim", "heads", "feed_forward")
-        keep_within(self, between(3, 1_000_000), "longest")  # the class token, a token and its <eos>
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, NOT_NEGATIVE, "letters")
-        keep_within(self, SHARE, "word_dropout", "dropout")
-        check_heads(self)
+    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
+    word_dropout: Share = 0.0  # share of the words that are hidden in training
+    dropout: Share = 0.2  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.config import Depth, Length, Share, Width
 from regard.interface import Shapes, Tree
 from regard.layers.encoders import Embedding
 from regard.layers.heads import HeadName, head
@@ -21,29 +21,25 @@ from regard.layers.positions import PositionName
 from regard.layers.transformer import Stack, causal
 from regard.models.design import Design, size_of
 from regard.models.language_model import WindowedModel
-from regard.models.parts import check_heads, stack_of
+from regard.models.parts import StackSettings, stack_of
 
 
 @dataclass(frozen=True)
-class Config:
-    dim: int = 256  # width of a token's vector, throughout
-    heads: int = 4  # looks at once; dim must be a multiple of it
-    feed_forward: int = 1024  # width inside the feed-forward layers
-    layers: int = 4  # blocks
-    context: int = 256  # tokens it sees at once
+class Config(StackSettings):
+    dim: Width = 256  # width of a token's vector, throughout
+    heads: Width = 4  # looks at once; dim must be a multiple of it
+    feed_forward: Width = 1024  # width inside the feed-forward layers
+    layers: Depth = 4  # blocks
+    context: Length = 256  # tokens it sees at once
     norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
     positions: PositionName = "learned"  # how a token knows where it stands
     tie: bool = True  # the output matrix is the embedding
     head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
-    dropout: float = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
+    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
 
     def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "dim", "heads", "feed_forward")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, between(2, 1_000_000), "context")
-        keep_within(self, SHARE, "dropout")
-        check_heads(self)
+        super().__post_init__()
         if self.tie and self.head == "adaptive":
             raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
 

@@ -7,11 +7,12 @@ W x are the direct connections. Similar words have similar vectors: what is lear
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import SHARE, WIDTH, between, keep_within
+from regard.config import Settings, Share, Width, between
 from regard.interface import Shapes
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding
@@ -21,18 +22,13 @@ from regard.models.language_model import CarryingModel
 
 
 @dataclass(frozen=True)
-class Config:
-    order: int = 5  # the n of its n-grams: it sees the n − 1 tokens before the one it predicts
-    embedding: int = 100  # width of a token's vector
-    hidden: int = 300  # width of the layer above them
+class Config(Settings):
+    order: Annotated[int, between(2, 100)] = 5  # the n of its n-grams: it sees the n − 1 tokens before each
+    embedding: Width = 100  # width of a token's vector
+    hidden: Width = 300  # width of the layer above them
     direct: bool = True  # connect the vectors to the output directly, too
     head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
-    dropout: float = 0.2  # on embeddings and before the output
-
-    def __post_init__(self) -> None:
-        keep_within(self, between(2, 100), "order")
-        keep_within(self, WIDTH, "embedding", "hidden")
-        keep_within(self, SHARE, "dropout")
+    dropout: Share = 0.2  # on embeddings and before the output
 
 
 class Window(nn.Module):

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.config import DEPTH, keep_within
+from regard.config import Depth, Settings
 from regard.interface import BOS, EOS, PAD, UNK, Batch, Shapes, State, Texts, Tree, UserError
 from regard.models.design import Design, size_of
 
@@ -40,13 +40,10 @@ FALLBACK = (0.5, 1.0, 1.5)
 
 
 @dataclass(frozen=True)
-class Config:
-    order: int = 5  # words in the longest n-grams: each is predicted from order - 1 before it
+class Config(Settings):
+    order: Depth = 5  # words in the longest n-grams: each is predicted from order - 1 before it
     discounts: Discounts = "three"  # taken off a count: one for all, or three for counts of 1, 2, and 3 or more
     open: bool = True  # <unk> has a share of the probability even if training never met it
-
-    def __post_init__(self) -> None:
-        keep_within(self, DEPTH, "order")
 
 
 # --- estimation ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.config import Settings
 from regard.layers.cells import cell_named
 from regard.layers.positions import position
 from regard.layers.recurrent import Recurrent
@@ -21,6 +22,18 @@ def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional:
         dropout=config.dropout,
         skip=config.skip,
     )
+
+
+class StackSettings(Settings):
+    """The base of a config from which `stack_of` makes a stack."""
+
+    dim: int
+    heads: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim % self.heads:
+            raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
 
 
 def stack_of(
@@ -46,8 +59,3 @@ def stack_of(
         cross=cross,
         positions=places,
     )
-
-
-def check_heads(config: Any) -> None:
-    if config.dim % config.heads:
-        raise ValueError(f"dim = {config.dim} must be a multiple of heads = {config.heads}.")

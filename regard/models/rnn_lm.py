@@ -8,9 +8,9 @@ With head = "features", counted contexts vote beside the network: + Σₖ table[
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.config import Depth, Settings, Share, Width, between
 from regard.interface import Shapes
 from regard.layers.cells import CellName
 from regard.layers.encoders import Embedding
@@ -23,26 +23,22 @@ from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 256  # width of a token's vector
-    hidden: int = 256  # width of the recurrent state
-    layers: int = 1  # recurrent layers
+class Config(Settings):
+    embedding: Width = 256  # width of a token's vector
+    hidden: Width = 256  # width of the recurrent state
+    layers: Depth = 1  # recurrent layers
     cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
     head: Literal["softmax", "adaptive", "features"] = (
         "softmax"  # over all types; frequent ones first and rare ones in groups; or with hashed n-grams beside it
     )
-    reach: int = 2  # of the hashed n-grams: the latest tokens they see, at most
-    rows: int = 1000  # of the hashed n-grams: places to keep contexts in, for each length
-    dropout: float = 0.2  # on embeddings, between layers and before the output
+    reach: Annotated[int, between(1, 10)] = 2  # of the hashed n-grams: the latest tokens they see, at most
+    rows: Width = 1000  # of the hashed n-grams: places to keep contexts in, for each length
+    dropout: Share = 0.2  # on embeddings, between layers and before the output
 
     def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "hidden")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, between(1, 10), "reach")
-        keep_within(self, between(1, 1_000_000), "rows")
-        keep_within(self, SHARE, "dropout")
+        super().__post_init__()
         if self.tie and self.head == "adaptive":
             raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
         if self.tie and self.embedding != self.hidden:

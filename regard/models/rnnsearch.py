@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.config import Depth, Settings, Share, Width
 from regard.interface import Padded, Shapes
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
 from regard.layers.cells import Cell, CellName, cell_named
@@ -30,26 +30,24 @@ from regard.models.parts import recurrent_of
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 256  # width of a word's vector
-    hidden: int = 256  # width of the recurrent state, in each direction
-    layers: int = 1  # recurrent layers on each side; the first decoder layer is the one that attends
+class Config(Settings):
+    embedding: Width = 256  # width of a word's vector
+    hidden: Width = 256  # width of the recurrent state, in each direction
+    layers: Depth = 1  # recurrent layers on each side; the first decoder layer is the one that attends
     cell: CellName | str = "gru"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well a decoder state and a source state match
-    heads: int = 1  # several looks at once; more than 1 implies projections
+    heads: Width = 1  # several looks at once; more than 1 implies projections
     project: bool = (
         False  # look at learnt projections of the source states; dot and its like always do, to match widths
     )
     lexical: bool = False  # looking at a word brings back its own vector beside its state
     tie: bool = True  # the output matrix is the target embedding
-    dropout: float = 0.1  # on embeddings, source states and before the output
-    label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
+    dropout: Share = 0.1  # on embeddings, source states and before the output
+    label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "hidden", "heads")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, SHARE, "dropout", "label_smoothing")
+        super().__post_init__()
         if self.hidden % self.heads:
             raise ValueError(f"hidden = {self.hidden} must be a multiple of heads = {self.heads}.")
 

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.config import Depth, Settings, Share, Width
 from regard.interface import Padded, Shapes, Tree
 from regard.layers.attention import Attention
 from regard.layers.cells import CellName
@@ -30,10 +30,10 @@ Rung = Literal["first", "every", "mean"]
 
 
 @dataclass(frozen=True)
-class Config:
-    embedding: int = 256  # width of a word's vector
-    hidden: int = 384  # width of the recurrent state, and so of the fixed vector
-    layers: int = 2  # recurrent layers on each side
+class Config(Settings):
+    embedding: Width = 256  # width of a word's vector
+    hidden: Width = 384  # width of the recurrent state, and so of the fixed vector
+    layers: Depth = 2  # recurrent layers on each side
     cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     context: Rung = (
@@ -41,13 +41,8 @@ class Config:
     )
     reverse: bool = True  # read the source last word first
     lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
-    dropout: float = 0.1  # on embeddings, between layers and before the output
-    label_smoothing: float = 0.0  # share of the target's probability spread over the vocabulary
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "embedding", "hidden")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, SHARE, "dropout", "label_smoothing")
+    dropout: Share = 0.1  # on embeddings, between layers and before the output
+    label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
 
 
 def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.config import DEPTH, SHARE, WIDTH, between, keep_within
+from regard.config import Depth, Length, Share, Width
 from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention, Memory
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
@@ -20,29 +20,22 @@ from regard.layers.positions import PositionName
 from regard.layers.transformer import Cache, Stack, causal
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import check_heads, stack_of
+from regard.models.parts import StackSettings, stack_of
 
 
 @dataclass(frozen=True)
-class Config:
-    dim: int = 256  # width of every state
-    heads: int = 4  # looks at once; dim must be a multiple of it
-    feed_forward: int = 1024  # width inside the feed-forward layers
-    layers: int = 3  # encoder layers, and as many decoder layers
+class Config(StackSettings):
+    dim: Width = 256  # width of every state
+    heads: Width = 4  # looks at once; dim must be a multiple of it
+    feed_forward: Width = 1024  # width inside the feed-forward layers
+    layers: Depth = 3  # encoder layers, and as many decoder layers
     norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     normalisation: Literal["layer", "batch"] = "layer"  # over a token's features, or over the batch's real tokens
     positions: PositionName = "sinusoidal"  # how a token knows where it stands
-    longest: int = 1024  # positions a learned table holds
+    longest: Length = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
-    dropout: float = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
-    label_smoothing: float = 0.1  # share of the target's probability spread over the vocabulary
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "dim", "heads", "feed_forward")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, between(2, 1_000_000), "longest")  # a token and its <eos>
-        keep_within(self, SHARE, "dropout", "label_smoothing")
-        check_heads(self)
+    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
+    label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 
 PRESETS = {

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.config import DEPTH, SHARE, WIDTH, keep_within
+from regard.config import Depth, Share, Width
 from regard.interface import Label, Padded, Picture, Shapes, UserError
 from regard.layers.encoders import Encoded, TransformerEncoder
 from regard.layers.pooling import POOLS
@@ -20,26 +20,20 @@ from regard.layers.positions import PositionName
 from regard.layers.transformer import Stack
 from regard.models.design import Design, size_of
 from regard.models.encoder_head import Classifier, Tagger, headed
-from regard.models.parts import check_heads, stack_of
+from regard.models.parts import StackSettings, stack_of
 
 
 @dataclass(frozen=True)
-class Config:
-    patch: int = 4  # pixels along the side of a patch
-    dim: int = 96  # width of a patch's vector, throughout
-    heads: int = 4  # looks at once; dim must be a multiple of it
-    feed_forward: int = 192  # width inside the feed-forward layers
-    layers: int = 4  # blocks
+class Config(StackSettings):
+    patch: Width = 4  # pixels along the side of a patch
+    dim: Width = 96  # width of a patch's vector, throughout
+    heads: Width = 4  # looks at once; dim must be a multiple of it
+    feed_forward: Width = 192  # width inside the feed-forward layers
+    layers: Depth = 4  # blocks
     norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     positions: PositionName = "learned"  # how a patch knows where it stands
     pool: Literal["first", "mean"] = "first"  # a learnt vector before the patches (class token), or the mean of all
-    dropout: float = 0.1  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
-
-    def __post_init__(self) -> None:
-        keep_within(self, WIDTH, "patch", "dim", "heads", "feed_forward")
-        keep_within(self, DEPTH, "layers")
-        keep_within(self, SHARE, "dropout")
-        check_heads(self)
+    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
 
 
 class PatchEncoder(TransformerEncoder):
