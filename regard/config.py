@@ -75,7 +75,7 @@ class Settings:
     """The base of a config whose fields say in their annotation which numbers they may have (`Width`, `Share`)."""
 
     def __post_init__(self) -> None:
-        for name, bound in _bounds(type(self)):
+        for name, bound in _bounds(typing.cast(Hashable, type(self))):
             keep_within(self, bound, name)
 
 

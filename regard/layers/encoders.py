@@ -6,14 +6,14 @@ An encoder reads tokens with its `embed`, which may be told more of them (how th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.interface import Padded
 from regard.layers.cells import State as CellState
-from regard.layers.convolution import GatedConvolution, Windows, evenly, with_ends
+from regard.layers.convolution import Windows
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import Recurrent, reverse
 from regard.layers.transformer import Stack
@@ -124,37 +124,3 @@ class ConvolutionalEncoder(nn.Module):
             made = windows(self.dropout(x) if layer else x, mask)
             x = x + made if layer else made
         return Encoded(x, mask, (), x)
-
-
-class GatedEncoder(nn.Module):
-    """h ← √½ (h + glu(A h + b)), in windows of windows; what is looked for is the last layer, z, and what looking
-    brings back has the token itself in it, z + e (Gehring 2017, 3.2 and 3.3)."""
-
-    def __init__(
-        self,
-        *,
-        embed: nn.Module,
-        positions: nn.Module,
-        enter: nn.Linear,  # from the embedding's width to the convolutions'
-        convolutions: Sequence[GatedConvolution],
-        leave: nn.Linear,  # and back
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.embed = embed
-        self.positions = positions
-        self.enter = enter
-        self.convolutions = cast(Sequence[GatedConvolution], nn.ModuleList(convolutions))
-        self.leave = leave
-        self.dropout = Dropout(dropout)
-
-    def forward(self, source: Padded) -> Encoded:
-        mask = source.mask  # (batch, source)
-        places = torch.arange(mask.shape[1], device=mask.device)
-        embedded = self.dropout(self.positions(self.embed(source.values), places))  # (batch, source, embedding)
-        x = self.enter(embedded)
-        for convolution in self.convolutions:
-            x = x.masked_fill(~mask[..., None], 0.0)
-            x = evenly(x, convolution(with_ends(x, convolution.width)))
-        states = self.leave(x)
-        return Encoded(states, mask, (), evenly(states, embedded))

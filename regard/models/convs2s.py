@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from regard.config import Depth, Length, Settings, Share, Width, between
 from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention, Memory, Scaled
-from regard.layers.convolution import GatedConvolution, evenly, steady
+from regard.layers.convolution import GatedConvolution, evenly, steady, with_ends
 from regard.layers.dropout import Dropout
-from regard.layers.encoders import Embedding, Encoded, GatedEncoder
-from regard.layers.heads import SoftmaxHead
+from regard.layers.encoders import Embedding, Encoded
 from regard.layers.positions import AddedName, Positions, position
-from regard.models.design import Design, size_of
+from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.parts import embeddings_of, head_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,45 @@ class Config(Settings):
     label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 
+def positions(config: Config) -> Positions:
+    return position(config.positions, dim=config.embedding, longest=config.longest)
+
+
+def enter(config: Config) -> nn.Linear:
+    """From the width of a word's vector to that of the convolutions."""
+    return steady(config.embedding, config.hidden, gain=1 - config.dropout)
+
+
+def convolution(config: Config) -> GatedConvolution:
+    return GatedConvolution(dim=config.hidden, width=config.width, dropout=config.dropout)
+
+
+class GatedEncoder(nn.Module):
+    """h ← √½ (h + glu(A h + b)), in windows of windows; what is looked for is the last layer, z, and what looking
+    brings back has the token itself in it, z + e (3.2 and 3.3)."""
+
+    def __init__(self, config: Config, embed: Embedding) -> None:
+        super().__init__()
+        self.embed = embed
+        self.positions = positions(config)
+        self.enter = enter(config)
+        convolutions = nn.ModuleList(convolution(config) for _ in range(config.layers))
+        self.convolutions = cast(Sequence[GatedConvolution], convolutions)
+        self.leave = steady(config.hidden, config.embedding)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, source: Padded) -> Encoded:
+        mask = source.mask  # (batch, source)
+        places = torch.arange(mask.shape[1], device=mask.device)
+        embedded = self.dropout(self.positions(self.embed(source.values), places))  # (batch, source, embedding)
+        x = self.enter(embedded)
+        for convolution in self.convolutions:
+            x = x.masked_fill(~mask[..., None], 0.0)
+            x = evenly(x, convolution(with_ends(x, convolution.width)))
+        states = self.leave(x)
+        return Encoded(states, mask, (), evenly(states, embedded))
+
+
 class Carry(NamedTuple):
     before: tuple[Tensor, ...]  # per layer, the last width − 1 vectors it read: (rows, width − 1, hidden)
     places: Tensor  # (rows,): of the next token
@@ -51,12 +90,12 @@ class Carry(NamedTuple):
 class Layer(nn.Module):
     """A gated convolution over the target so far, and a look at the source."""
 
-    def __init__(self, *, embedding: int, hidden: int, width: int, dropout: float) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.convolution = GatedConvolution(dim=hidden, width=width, dropout=dropout)
-        self.query = steady(hidden, embedding)
+        self.convolution = convolution(config)
+        self.query = steady(config.hidden, config.embedding)
         self.attention = Attention(score=Scaled())
-        self.told = steady(embedding, hidden)
+        self.told = steady(config.embedding, config.hidden)
 
     def start(self, states: Tensor) -> Tensor:
         return states.new_zeros(len(states), self.convolution.width - 1, self.convolution.dim)
@@ -74,25 +113,15 @@ class Layer(nn.Module):
 
 
 class ConvolutionalDecoder(nn.Module):
-    def __init__(
-        self,
-        *,
-        embed: Embedding,
-        positions: Positions,
-        enter: nn.Linear,
-        layers: Sequence[Layer],
-        leave: nn.Linear,
-        head: SoftmaxHead,
-        dropout: float,
-    ) -> None:
+    def __init__(self, config: Config, embed: Embedding) -> None:
         super().__init__()
         self.embed = embed
-        self.positions = positions
-        self.enter = enter
-        self.layers = cast(Sequence[Layer], nn.ModuleList(layers))
-        self.leave = leave
-        self.head = head
-        self.dropout = Dropout(dropout)
+        self.positions = positions(config)
+        self.enter = enter(config)
+        self.layers = cast(Sequence[Layer], nn.ModuleList(Layer(config) for _ in range(config.layers)))
+        self.leave = steady(config.hidden, config.embedding)
+        self.head = head_of(config, embed)
+        self.dropout = Dropout(config.dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return tuple(layer.attention for layer in self.layers)
@@ -125,55 +154,9 @@ class ConvolutionalDecoder(nn.Module):
 
 
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
-    def embedding(vocab: int) -> Embedding:
-        return Embedding(vocab=vocab, dim=config.embedding)
-
-    def positions() -> Positions:
-        return position(config.positions, dim=config.embedding, longest=config.longest)
-
-    def enter() -> nn.Linear:
-        return steady(config.embedding, config.hidden, gain=1 - config.dropout)
-
-    def leave() -> nn.Linear:
-        return steady(config.hidden, config.embedding)
-
-    target = embedding(size_of(shapes.target))
-    source = target if config.tie and shapes.joint else embedding(size_of(shapes.source))
-    places = positions()
-    encoder = GatedEncoder(
-        embed=source,
-        positions=places,
-        enter=enter(),
-        convolutions=[
-            GatedConvolution(dim=config.hidden, width=config.width, dropout=config.dropout)
-            for _ in range(config.layers)
-        ],
-        leave=leave(),
-        dropout=config.dropout,
-    )
-    decoder = ConvolutionalDecoder(
-        embed=target,
-        positions=positions(),
-        enter=enter(),
-        layers=[
-            Layer(
-                embedding=config.embedding,
-                hidden=config.hidden,
-                width=config.width,
-                dropout=config.dropout,
-            )
-            for _ in range(config.layers)
-        ],
-        leave=leave(),
-        head=SoftmaxHead(
-            dim=config.embedding,
-            vocab=size_of(shapes.target),
-            tied=target.weight if config.tie else None,
-            smoothing=config.label_smoothing,
-        ),
-        dropout=config.dropout,
-    )
-    return EncoderDecoder(encoder, decoder, longest=places.longest)
+    source, target = embeddings_of(config, shapes, config.embedding)
+    encoder = GatedEncoder(config, source)
+    return EncoderDecoder(encoder, ConvolutionalDecoder(config, target), longest=encoder.positions.longest)
 
 
 DESIGN = Design(

@@ -18,7 +18,7 @@ from regard.interface import Shapes, Tree
 from regard.layers.encoders import Embedding
 from regard.layers.heads import HeadName, head
 from regard.layers.positions import PositionName
-from regard.layers.transformer import Stack, causal
+from regard.layers.transformer import causal
 from regard.models.design import Design, size_of
 from regard.models.language_model import WindowedModel
 from regard.models.parts import StackSettings, stack_of
@@ -47,10 +47,10 @@ class Config(StackSettings):
 class CausalStack(nn.Module):
     """A Stack that looks back only, with at most `context` tokens in sight."""
 
-    def __init__(self, *, stack: Stack, context: int) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.stack = stack
-        self.context = context
+        self.stack = stack_of(config, longest=config.context, causal=True, activation=config.activation)
+        self.context = config.context
 
     def start(self, rows: int) -> Tree:
         """The caches, and the vectors that they were made from."""
@@ -78,9 +78,8 @@ class CausalStack(nn.Module):
 def build(config: Config, shapes: Shapes) -> WindowedModel:
     vocab = size_of(shapes.target)
     embed = Embedding(vocab=vocab, dim=config.dim)
-    stack = stack_of(config, longest=config.context, causal=True, activation=config.activation)
+    body = CausalStack(config)
     predicts = head(config.head, dim=config.dim, vocab=vocab, tied=embed.weight if config.tie else None)
-    body = CausalStack(stack=stack, context=config.context)
     return WindowedModel(embed=embed, body=body, head=predicts, context=config.context)
 
 

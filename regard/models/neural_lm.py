@@ -34,18 +34,15 @@ class Config(Settings):
 class Window(nn.Module):
     """[tanh(d + H x); x], or its first half alone; x the latest vectors, zeros where there is none yet."""
 
-    place: Tensor  # empty: of the device and dtype that the model was moved to
-
-    def __init__(self, *, dim: int, reach: int, hidden: int, direct: bool, dropout: float) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.dim, self.reach, self.direct = dim, reach, direct
-        self.register_buffer("place", torch.empty(0), persistent=False)
-        self.widen = nn.Linear(reach * dim, hidden)
-        self.dropout = Dropout(dropout)
-        self.output_dim = hidden + (reach * dim if direct else 0)
+        self.dim, self.reach, self.direct = config.embedding, config.order - 1, config.direct
+        self.widen = nn.Linear(self.reach * self.dim, config.hidden)
+        self.dropout = Dropout(config.dropout)
+        self.output_dim = config.hidden + (self.reach * self.dim if self.direct else 0)
 
     def start(self, rows: int) -> Tensor:
-        return self.place.new_zeros(rows, self.reach - 1, self.dim)
+        return self.widen.weight.new_zeros(rows, self.reach - 1, self.dim)
 
     def forward(self, x: Tensor, real: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x (batch, time, dim), real (batch, time) padded at the end -> (batch, time, output_dim), the last vectors."""
@@ -60,17 +57,11 @@ class Window(nn.Module):
 
 
 def build(config: Config, shapes: Shapes) -> CarryingModel:
-    body = Window(
-        dim=config.embedding,
-        reach=config.order - 1,
-        hidden=config.hidden,
-        direct=config.direct,
-        dropout=config.dropout,
-    )
+    vocab, body = size_of(shapes.target), Window(config)
     return CarryingModel(
-        embed=Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout),
+        embed=Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout),
         body=body,
-        head=head(config.head, dim=body.output_dim, vocab=size_of(shapes.target)),
+        head=head(config.head, dim=body.output_dim, vocab=vocab),
     )
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from regard.config import Settings
+from regard.interface import Shapes
 from regard.layers.cells import cell_named
+from regard.layers.encoders import Embedding
+from regard.layers.heads import SoftmaxHead
 from regard.layers.positions import position
 from regard.layers.recurrent import Recurrent
 from regard.layers.transformer import Stack
+from regard.models.design import size_of
 
 
 def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional: bool = False) -> Recurrent:
@@ -22,6 +26,19 @@ def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional:
         dropout=config.dropout,
         skip=config.skip,
     )
+
+
+def embeddings_of(config: Any, shapes: Shapes, dim: int) -> tuple[Embedding, Embedding]:
+    """Of the source and the target; the same one where the vocabulary is joint and `tie` says so."""
+    target = Embedding(vocab=size_of(shapes.target), dim=dim)
+    shared = config.tie and shapes.joint
+    return target if shared else Embedding(vocab=size_of(shapes.source), dim=dim), target
+
+
+def head_of(config: Any, embed: Embedding) -> SoftmaxHead:
+    """By tie and label_smoothing: over the words that `embed` knows, from states as wide as its vectors."""
+    tied = embed.weight if config.tie else None
+    return SoftmaxHead(dim=embed.dim, vocab=len(embed.weight), tied=tied, smoothing=config.label_smoothing)
 
 
 class StackSettings(Settings):

@@ -17,16 +17,15 @@ from torch import Tensor, nn
 from regard.config import Depth, Settings, Share, Width
 from regard.interface import Padded, Shapes
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
-from regard.layers.cells import Cell, CellName, cell_named
+from regard.layers.cells import CellName, cell_named
 from regard.layers.cells import State as CellState
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.fast.weight_gradients import gathered
-from regard.layers.heads import SoftmaxHead
-from regard.layers.recurrent import Recurrent, Skip, note_step
+from regard.layers.recurrent import Skip, note_step
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import recurrent_of
+from regard.models.parts import head_of, recurrent_of
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,7 @@ class Config(Settings):
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well a decoder state and a source state match
     heads: Width = 1  # several looks at once; more than 1 implies projections
-    project: bool = (
-        False  # look at learnt projections of the source states; dot and its like always do, to match widths
-    )
+    project: bool = False  # look at learnt projections of the source states, as dot and its like do to match widths
     lexical: bool = False  # looking at a word brings back its own vector beside its state
     tie: bool = True  # the output matrix is the target embedding
     dropout: Share = 0.1  # on embeddings, source states and before the output
@@ -51,6 +48,11 @@ class Config(Settings):
         if self.hidden % self.heads:
             raise ValueError(f"hidden = {self.hidden} must be a multiple of heads = {self.heads}.")
 
+    @property
+    def value_dim(self) -> int:
+        """Width of what looking at a source word brings back."""
+        return 2 * self.hidden + (self.embedding if self.lexical else 0)
+
 
 class Carry(NamedTuple):
     attending: CellState  # of the layer that looks back
@@ -60,29 +62,20 @@ class Carry(NamedTuple):
 class AttentiveDecoder(nn.Module):
     """A recurrent layer whose input holds what its previous state looks at; plain layers above; a readout."""
 
-    def __init__(
-        self,
-        *,
-        embed: Embedding,
-        attention: Attention | MultiHead,
-        cell: Cell,
-        told: nn.Linear,
-        first: nn.Linear,
-        upper: Recurrent | None,
-        readout: nn.Linear,
-        head: SoftmaxHead,
-        dropout: float,
-    ) -> None:
+    def __init__(self, config: Config, vocab: int) -> None:
         super().__init__()
-        self.embed = embed
-        self.attention = attention
+        upper = recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None
+        self.embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
+        cell = cell_named(config.cell)(input_dim=config.embedding, hidden=config.hidden)
+        self.attention = attention(config)
         self.cell = cell
-        self.told = told
-        self.first = first
+        projected = cell.inputs(torch.zeros(1, config.embedding)).shape[-1]
+        self.told = nn.Linear(config.value_dim, projected, bias=False)
+        self.first = nn.Linear(config.hidden, config.hidden)
         self.upper = upper
-        self.readout = readout
-        self.head = head
-        self.dropout = Dropout(dropout)
+        self.readout = nn.Linear(config.hidden + config.value_dim + config.embedding, config.embedding)
+        self.head = head_of(config, self.embed)
+        self.dropout = Dropout(config.dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return (self.attention if isinstance(self.attention, Attention) else self.attention.attention,)
@@ -138,7 +131,7 @@ class AttentiveDecoder(nn.Module):
 
 def attention(config: Config) -> Attention | MultiHead:
     """Over the 2·hidden-wide source states: themselves as keys and values, or projections of them."""
-    memory_dim, value_dim = 2 * config.hidden, value_width(config)
+    memory_dim = 2 * config.hidden
     if config.heads == 1 and not config.project and config.score not in ONE_WIDTH:
         plain = score(config.score, query_dim=config.hidden, key_dim=memory_dim, hidden=config.hidden)
         return Attention(score=plain)
@@ -147,50 +140,22 @@ def attention(config: Config) -> Attention | MultiHead:
         heads=config.heads,
         query_dim=config.hidden,
         key_dim=memory_dim,
-        value_dim=value_dim,
+        value_dim=config.value_dim,
         head_dim=width,
         value_head_dim=memory_dim // config.heads,
-        out_dim=value_dim,
+        out_dim=config.value_dim,
         score=score(config.score, query_dim=width, key_dim=width, hidden=width),
     )
 
 
-def value_width(config: Config) -> int:
-    return 2 * config.hidden + (config.embedding if config.lexical else 0)
-
-
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
-    cell = cell_named(config.cell)
-    value_dim = value_width(config)
     encoder = RecurrentEncoder(
         embed=Embedding(vocab=size_of(shapes.source), dim=config.embedding, dropout=config.dropout),
         recurrent=recurrent_of(config, config.embedding, bidirectional=True),
         dropout=config.dropout,
         lexical=config.lexical,
     )
-    upper = None
-    if config.layers > 1:
-        upper = recurrent_of(config, config.hidden, layers=config.layers - 1)
-    embed = Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout)
-    attending = cell(input_dim=config.embedding, hidden=config.hidden)
-    projected = attending.inputs(torch.zeros(1, config.embedding)).shape[-1]
-    decoder = AttentiveDecoder(
-        embed=embed,
-        attention=attention(config),
-        cell=attending,
-        told=nn.Linear(value_dim, projected, bias=False),
-        first=nn.Linear(config.hidden, config.hidden),
-        upper=upper,
-        readout=nn.Linear(config.hidden + value_dim + config.embedding, config.embedding),
-        head=SoftmaxHead(
-            dim=config.embedding,
-            vocab=size_of(shapes.target),
-            tied=embed.weight if config.tie else None,
-            smoothing=config.label_smoothing,
-        ),
-        dropout=config.dropout,
-    )
-    return EncoderDecoder(encoder, decoder)
+    return EncoderDecoder(encoder, AttentiveDecoder(config, size_of(shapes.target)))
 
 
 DESIGN = Design(

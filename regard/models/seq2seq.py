@@ -21,7 +21,7 @@ from regard.layers.cells import CellName
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.recurrent import Recurrent, Skip
+from regard.layers.recurrent import Skip
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.parts import recurrent_of
@@ -36,9 +36,7 @@ class Config(Settings):
     layers: Depth = 2  # recurrent layers on each side
     cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
-    context: Rung = (
-        "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of the states, every step)
-    )
+    context: Rung = "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of states, every step)
     reverse: bool = True  # read the source last word first
     lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
     dropout: Share = 0.1  # on embeddings, between layers and before the output
@@ -63,15 +61,14 @@ def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:
 class FixedVectorDecoder(nn.Module):
     """A recurrent language model of the target that starts from, or is told, c."""
 
-    def __init__(
-        self, *, embed: nn.Module, recurrent: Recurrent, context: Rung, head: SoftmaxHead, dropout: float
-    ) -> None:
+    def __init__(self, config: Config, vocab: int) -> None:
         super().__init__()
-        self.embed = embed
-        self.recurrent = recurrent
-        self.context: Rung = context
-        self.dropout = Dropout(dropout)
-        self.head = head
+        told = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
+        self.embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
+        self.recurrent = recurrent_of(config, config.embedding + told)
+        self.context: Rung = config.context
+        self.dropout = Dropout(config.dropout)
+        self.head = SoftmaxHead(dim=config.hidden, vocab=vocab, smoothing=config.label_smoothing)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return ()
@@ -101,25 +98,13 @@ class FixedVectorDecoder(nn.Module):
 
 
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
-    told = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
-
-    def embedding(vocab: int) -> Embedding:
-        return Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
-
     encoder = RecurrentEncoder(
-        embed=embedding(size_of(shapes.source)),
+        embed=Embedding(vocab=size_of(shapes.source), dim=config.embedding, dropout=config.dropout),
         recurrent=recurrent_of(config, config.embedding),
         reverse=config.reverse,
         lexical=config.lexical,
     )
-    decoder = FixedVectorDecoder(
-        embed=embedding(size_of(shapes.target)),
-        recurrent=recurrent_of(config, config.embedding + told),
-        context=config.context,
-        head=SoftmaxHead(dim=config.hidden, vocab=size_of(shapes.target), smoothing=config.label_smoothing),
-        dropout=config.dropout,
-    )
-    return EncoderDecoder(encoder, decoder)
+    return EncoderDecoder(encoder, FixedVectorDecoder(config, size_of(shapes.target)))
 
 
 DESIGN = Design(

@@ -15,12 +15,11 @@ from regard.config import Depth, Length, Share, Width
 from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention, Memory
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
-from regard.layers.heads import SoftmaxHead
 from regard.layers.positions import PositionName
-from regard.layers.transformer import Cache, Stack, causal
-from regard.models.design import Design, size_of
+from regard.layers.transformer import Cache, causal
+from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import StackSettings, stack_of
+from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,13 @@ SIZES = (
 
 
 class TransformerDecoder(nn.Module):
-    def __init__(self, *, embed: nn.Module, stack: Stack, head: SoftmaxHead) -> None:
+    def __init__(self, config: Config, embed: Embedding) -> None:
         super().__init__()
+        head = head_of(config, embed)
         self.embed = embed
-        self.stack = stack
+        self.stack = stack_of(
+            config, longest=config.longest, cross=True, causal=True, normalisation=config.normalisation
+        )
         self.head = head
 
     def looks_back(self) -> tuple[Attention, ...]:
@@ -82,24 +84,10 @@ class TransformerDecoder(nn.Module):
 
 
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
-    def embedding(vocab: int) -> Embedding:
-        return Embedding(vocab=vocab, dim=config.dim)
-
-    def stack(cross: bool) -> Stack:
-        longest, normalisation = config.longest, config.normalisation
-        return stack_of(config, longest=longest, cross=cross, causal=cross, normalisation=normalisation)
-
-    target = embedding(size_of(shapes.target))
-    source = target if config.tie and shapes.joint else embedding(size_of(shapes.source))
-    encoder = TransformerEncoder(embed=source, stack=stack(cross=False))
-    head = SoftmaxHead(
-        dim=config.dim,
-        vocab=size_of(shapes.target),
-        tied=target.weight if config.tie else None,
-        smoothing=config.label_smoothing,
-    )
-    decoder = TransformerDecoder(embed=target, stack=stack(cross=True), head=head)
-    return EncoderDecoder(encoder, decoder, longest=encoder.stack.positions.longest)
+    source, target = embeddings_of(config, shapes, config.dim)
+    stack = stack_of(config, longest=config.longest, normalisation=config.normalisation)
+    encoder = TransformerEncoder(embed=source, stack=stack)
+    return EncoderDecoder(encoder, TransformerDecoder(config, target), longest=stack.positions.longest)
 
 
 DESIGN = Design(

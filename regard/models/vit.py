@@ -17,7 +17,6 @@ from regard.interface import Label, Padded, Picture, Shapes, UserError
 from regard.layers.encoders import Encoded, TransformerEncoder
 from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName
-from regard.layers.transformer import Stack
 from regard.models.design import Design, size_of
 from regard.models.encoder_head import Classifier, Tagger, headed
 from regard.models.parts import StackSettings, stack_of
@@ -39,13 +38,15 @@ class Config(StackSettings):
 class PatchEncoder(TransformerEncoder):
     """Cuts a picture into patches and reads them as a sentence; `grid` are the rows and columns of patches."""
 
-    def __init__(self, *, shape: Picture, patch: int, dim: int, stack: Stack, first: nn.Parameter | None) -> None:
-        embed = nn.Linear(patch * patch * shape.channels, dim)
+    def __init__(self, config: Config, shape: Picture) -> None:
+        side, grid = config.patch, (shape.height // config.patch, shape.width // config.patch)
+        first = nn.Parameter(torch.randn(config.dim) * 0.02) if config.pool == "first" else None
+        stack = stack_of(config, longest=grid[0] * grid[1] + (first is not None), activation="gelu")
+        embed = nn.Linear(side * side * shape.channels, config.dim)
         nn.init.xavier_uniform_(embed.weight)
         nn.init.zeros_(embed.bias)
         super().__init__(embed=embed, stack=stack, first=first)
-        self.channels, self.patch = shape.channels, patch
-        self.grid = (shape.height // patch, shape.width // patch)
+        self.channels, self.patch, self.grid = shape.channels, side, grid
 
     def forward(self, source: Padded, *beside: torch.Tensor) -> Encoded:
         """source (batch, height, width · channels) -> one state for each patch."""
@@ -65,10 +66,7 @@ def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
             f"{config.patch}: set model.patch to a divisor of both."
         )
     size_of(shapes.target, Label)
-    first = nn.Parameter(torch.randn(config.dim) * 0.02) if config.pool == "first" else None
-    places = (shape.height // config.patch) * (shape.width // config.patch) + (first is not None)
-    stack = stack_of(config, longest=places, activation="gelu")
-    encoder = PatchEncoder(shape=shape, patch=config.patch, dim=config.dim, stack=stack, first=first)
+    encoder = PatchEncoder(config, shape)
     return headed(encoder, shapes, dim=config.dim, pool=POOLS[config.pool], dropout=config.dropout)
 
 
