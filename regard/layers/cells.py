@@ -35,7 +35,7 @@ from regard.layers.fast.gru import GatedPass
 # what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
 State = tuple[Tensor, ...]
 CellName = Literal["tanh", "sigmoid", "relu", "identity", "lstm", "gru", "gru-after", "mut1", "mut2", "mut3"]
-Activation = Literal["tanh", "sigmoid", "relu", "identity"]
+Kernel = Callable[..., Any]  # of PyTorch: a whole layer over all of time
 SHUT = 1e4  # far enough that σ is exactly 0 or 1, near enough for half precision
 
 
@@ -76,21 +76,56 @@ class Cell(nn.Module, ABC):
         return None
 
 
-class Elman(Cell):
+class OneProduct(Cell):
+    """Its `blocks` are made of one product with x and one with h: their weights lie one under the other."""
+
+    def __init__(self, *, input_dim: int, hidden: int) -> None:
+        super().__init__(input_dim=input_dim, hidden=hidden)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, len(self.blocks), hidden, input_dim)
+        self.weight_hh = stack_gates(nn.init.orthogonal_, len(self.blocks), hidden, hidden)
+        self.bias_ih = nn.Parameter(torch.zeros(len(self.blocks) * hidden))
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih, self.bias_ih)
+
+    def run_kernel(
+        self, kernel: Kernel, x: Tensor, state: State, mask: Tensor | None, at_padding: tuple[float, ...] | None
+    ) -> tuple[Tensor, State]:
+        """One layer of a PyTorch kernel, forwards in time; `at_padding` is added to each block where there is padding.
+
+        The kernel runs on over the padding; what it makes of it is dropped. That beats packed sequences, whose
+        backward pass on the CPU costs the square of time. A carried c must stand still at padding by itself.
+        """
+        weight_ih: Tensor = self.weight_ih
+        if mask is not None and at_padding is not None:  # padding becomes one more input
+            column = x.new_tensor(at_padding).repeat_interleave(self.hidden)[:, None]  # (blocks·hidden, 1)
+            weight_ih = torch.cat((weight_ih, column), dim=-1)
+            x = torch.cat((x, ~mask[..., None]), dim=-1)  # (batch, time, input_dim + 1)
+        weights = [weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
+        before = [part[None] for part in state]  # (layers, batch, hidden)
+        # biases, layers, dropout, room for a backward pass, bidirectional, batch first
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        outputs, *after = kernel(x, before if len(before) > 1 else before[0], weights, *options)
+        if mask is None:
+            return outputs, tuple(part[0] for part in after)
+        outputs = outputs.masked_fill(~mask[..., None], 0.0)  # (batch, time, hidden)
+        lengths = mask.sum(dim=1)[:, None]  # (batch, 1)
+        last = outputs.take_along_dim((lengths[..., None] - 1).clamp(min=0), dim=1)[:, 0]  # (batch, hidden)
+        h = torch.where(lengths > 0, last, state[0])
+        return outputs, (h, *(part[0] for part in after[1:]))
+
+
+class Elman(OneProduct):
     """Hₜ = φ(Xₜ Wₓₕ + Hₜ₋₁ Wₕₕ + bₕ)."""
 
     blocks = ("state",)
 
-    def __init__(self, *, input_dim: int, hidden: int, activation: Activation) -> None:
+    def __init__(
+        self, *, input_dim: int, hidden: int, activate: Callable[[Tensor], Tensor], kernel: Kernel | None = None
+    ) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
-        self.activate = ACTIVATIONS[activation]
-        self.kernel = ELMAN_KERNELS.get(activation)
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 1, hidden, input_dim)
-        self.weight_hh = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
-        self.bias_ih = nn.Parameter(torch.zeros(hidden))
-
-    def inputs(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih, self.bias_ih)
+        self.activate = activate
+        self.kernel = kernel
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
@@ -99,39 +134,32 @@ class Elman(Cell):
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         if self.kernel is None:
             return None
-        weights = [self.weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
         # at padding a relu is 0; otherwise its state could grow without bound, and a gradient of 0 times ∞ is NaN
         shut = (torch.finfo(torch.bfloat16).min,) if self.kernel is torch.rnn_relu else None
-        return run_kernel(self.kernel, weights, x, state, mask, shut)
+        return self.run_kernel(self.kernel, x, state, mask, shut)
 
 
-class LSTM(Cell):
+class LSTM(OneProduct):
     """Cₜ = F ⊙ Cₜ₋₁ + I ⊙ C̃,  Hₜ = O ⊙ tanh(Cₜ). The weights' order is I, F, C̃, O."""
 
     blocks = ("written", "kept", "candidate", "revealed")
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 4, hidden, input_dim)
-        self.weight_hh = stack_gates(nn.init.orthogonal_, 4, hidden, hidden)
-        self.bias_ih = nn.Parameter(torch.zeros(4 * hidden))
         # a young LSTM should remember: F begins near 0.73, not at one half (Jozefowicz 2015)
         nn.init.ones_(self.bias_ih[hidden : 2 * hidden])
 
-    def inputs(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih, self.bias_ih)
-
     def step(self, projected: Tensor, state: State) -> State:
         _, c = state
-        write, keep, candidate, show = self._parts(projected, state)
+        write, keep, candidate, show = self.parts(projected, state)
         c = torch.addcmul(keep * c, write, candidate)
         return show * c.tanh(), c
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        write, keep, _, show = self._parts(projected, state)
+        write, keep, _, show = self.parts(projected, state)
         return {"written": write, "kept": keep, "revealed": show}
 
-    def _parts(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def parts(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """I, F, C̃, O, each (rows, hidden)."""
         write, keep, candidate, show = torch.addmm(projected, state[0], self.weight_hh.t()).chunk(4, dim=-1)
         return write.sigmoid(), keep.sigmoid(), candidate.tanh(), show.sigmoid()
@@ -140,20 +168,20 @@ class LSTM(Cell):
         return self.place.new_zeros(rows, self.hidden), self.place.new_zeros(rows, self.hidden)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
-        weights = [self.weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
         # padding opens F and shuts I, so the kernel keeps C for ever
-        return run_kernel(torch.lstm, weights, x, state, mask, (-SHUT, SHUT, 0.0, 0.0))
+        return self.run_kernel(torch.lstm, x, state, mask, (-SHUT, SHUT, 0.0, 0.0))
 
 
 class GRU(Cell):
     """H̃ = tanh(X Wₓₕ + (R ⊙ H) Wₕₕ + bₕ): reset before the product. The weights' order is R, Z, H̃."""
 
-    blocks = ("heard", "kept", "candidate")
+    blocks: tuple[str, ...] = ("heard", "kept", "candidate")
 
-    def __init__(self, *, input_dim: int, hidden: int) -> None:
+    def __init__(self, *, input_dim: int, hidden: int, reading: int = 3, hearing: int = 2) -> None:
+        """As many of R, Z and H̃ read X by weights (`reading`), and as many of R and Z hear H (`hearing`)."""
         super().__init__(input_dim=input_dim, hidden=hidden)
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
-        self.weight_gates = stack_gates(nn.init.orthogonal_, 2, hidden, hidden)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, reading, hidden, input_dim)
+        self.weight_gates = stack_gates(nn.init.orthogonal_, hearing, hidden, hidden)
         self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
         self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
 
@@ -162,47 +190,44 @@ class GRU(Cell):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, keep, told = self._parts(projected, h)
+        reset, z, told = self.parts(projected, h)
         candidate = torch.addmm(told, reset * h, self.weight_candidate.t()).tanh()
-        return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
+        return (self.mixed(h.to(candidate.dtype), candidate, z),)
+
+    def mixed(self, h: Tensor, candidate: Tensor, z: Tensor) -> Tensor:
+        return torch.lerp(candidate, h, z)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        reset, keep, _ = self._parts(projected, state[0])
+        reset, keep, _ = self.parts(projected, state[0])
         return {"heard": reset, "kept": keep}
 
-    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """R, Z and X Wₓₕ + bₕ, each (rows, hidden)."""
+    def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """R, Z and what X tells H̃, each (rows, hidden)."""
         to_gates, told = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
-        reset, keep = torch.addmm(to_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)
-        return reset, keep, told
+        reset, z = torch.addmm(to_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)
+        return reset, z, told
 
 
-class GRUAfter(Cell):
+class GRUAfter(OneProduct):
     """H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ)): reset after the product. The weights' order is R, Z, H̃."""
 
     blocks = ("heard", "kept", "candidate")
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3, hidden, input_dim)
-        self.weight_hh = stack_gates(nn.init.orthogonal_, 3, hidden, hidden)
-        self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
         self.bias_hh = nn.Parameter(torch.zeros(3 * hidden))
-
-    def inputs(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih, self.bias_ih)
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, keep, told, recalled = self._parts(projected, h)
+        reset, keep, told, recalled = self.parts(projected, h)
         candidate = torch.addcmul(told, reset, recalled).tanh()
         return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        reset, keep, _, _ = self._parts(projected, state[0])
+        reset, keep, _, _ = self.parts(projected, state[0])
         return {"heard": reset, "kept": keep}
 
-    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """R, Z, X Wₓₕ + bₓ and H Wₕₕ + bₕ, each (rows, hidden)."""
         sizes = [2 * self.hidden, self.hidden]
         to_gates, told = torch.split(projected, sizes, dim=-1)
@@ -225,21 +250,20 @@ class GRUAfter(Cell):
         return outputs if mask is None else outputs.masked_fill(~mask[..., None], 0.0), (states[-1],)
 
 
-class MUT(Cell):
+class MUT(GRU):
     """Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + …) + (1 − Z) ⊙ Hₜ₋₁: the three best of a search over cells.
 
     The weights' order is R, Z, H̃, without the one that X itself stands for; the first variant's Z does not hear H.
     """
 
     def __init__(self, *, input_dim: int, hidden: int, variant: Literal[1, 2, 3]) -> None:
-        super().__init__(input_dim=input_dim, hidden=hidden)
+        itself = {1: 2, 2: 0}.get(variant) if input_dim == hidden else None
+        reading, hearing = (3 if itself is None else 2), (1 if variant == 1 else 2)
+        super().__init__(input_dim=input_dim, hidden=hidden, reading=reading, hearing=hearing)
         self.variant = variant
-        self.blocks = ("heard", "candidate") if variant == 1 else ("heard", "kept", "candidate")
-        self.itself = {1: 2, 2: 0}.get(variant) if input_dim == hidden else None  # the place of X among R, Z, H̃
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, 3 if self.itself is None else 2, hidden, input_dim)
-        self.weight_gates = stack_gates(nn.init.orthogonal_, 1 if variant == 1 else 2, hidden, hidden)
-        self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
-        self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
+        self.itself = itself  # the place of X among R, Z, H̃
+        if variant == 1:
+            self.blocks = ("heard", "candidate")
 
     def inputs(self, x: Tensor) -> Tensor:
         if self.itself is None and self.variant != 1:
@@ -251,22 +275,16 @@ class MUT(Cell):
             parts[2] = parts[2].tanh()
         return torch.cat(parts, dim=-1) + self.bias_ih.to(parts[0].dtype)
 
-    def step(self, projected: Tensor, state: State) -> State:
-        (h,) = state
-        reset, update, told = self._parts(projected, h)
-        candidate = torch.addmm(told, reset * h, self.weight_candidate.t()).tanh()
-        return (torch.lerp(h.to(candidate.dtype), candidate, update),)
+    def mixed(self, h: Tensor, candidate: Tensor, z: Tensor) -> Tensor:
+        return torch.lerp(h, candidate, z)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        reset, update, _ = self._parts(projected, state[0])
+        reset, update, _ = self.parts(projected, state[0])
         return {"heard": reset, "kept": 1 - update}
 
-    def _parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """R, Z and what the candidate is told, each (rows, hidden)."""
+    def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.variant == 2:
-            to_gates, told = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
-            reset, update = torch.addmm(to_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)
-            return reset, update, told
+            return super().parts(projected, h)
         to_reset, to_update, told = projected.chunk(3, dim=-1)
         if self.variant == 3:
             to_update = torch.addmm(to_update, h.tanh(), self.weight_gates[self.hidden :].t())
@@ -279,53 +297,11 @@ def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, colum
     return nn.Parameter(torch.cat([init(torch.empty(hidden, columns)) for _ in range(gates)]))
 
 
-def run_kernel(
-    kernel: Callable[..., Any],
-    weights: list[Tensor],
-    x: Tensor,
-    state: State,
-    mask: Tensor | None,
-    at_padding: tuple[float, ...] | None = None,  # added to each gate where there is padding
-) -> tuple[Tensor, State]:
-    """One layer of a PyTorch kernel, forwards in time, with what `Cell.fused` takes and returns.
-
-    The kernel runs on over the padding; what it makes of it is dropped. That beats packed sequences, whose
-    backward pass on the CPU costs the square of time. A carried c must stand still at padding by itself.
-    """
-    if mask is not None and at_padding is not None:  # padding becomes one more input
-        column = x.new_tensor(at_padding).repeat_interleave(state[0].shape[-1])[:, None]  # (gates·hidden, 1)
-        weights = [torch.cat((weights[0], column), dim=-1), *weights[1:]]
-        x = torch.cat((x, ~mask[..., None]), dim=-1)  # (batch, time, input_dim + 1)
-    before = [part[None] for part in state]  # (layers, batch, hidden)
-    # biases, layers, dropout, room for a backward pass, bidirectional, batch first
-    options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
-    outputs, *after = kernel(x, before if len(before) > 1 else before[0], weights, *options)
-    if mask is None:
-        return outputs, tuple(part[0] for part in after)
-    outputs = outputs.masked_fill(~mask[..., None], 0.0)  # (batch, time, hidden)
-    lengths = mask.sum(dim=1)[:, None]  # (batch, 1)
-    last = outputs.take_along_dim((lengths[..., None] - 1).clamp(min=0), dim=1)[:, 0]  # (batch, hidden)
-    h = torch.where(lengths > 0, last, state[0])
-    return outputs, (h, *(part[0] for part in after[1:]))
-
-
-def identity(x: Tensor) -> Tensor:
-    return x
-
-
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "identity": identity,
-}
-ELMAN_KERNELS: dict[Activation, Callable[..., Any]] = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}
-
 CELLS: dict[CellName, Callable[..., Cell]] = {
-    "tanh": partial(Elman, activation="tanh"),
-    "sigmoid": partial(Elman, activation="sigmoid"),
-    "relu": partial(Elman, activation="relu"),
-    "identity": partial(Elman, activation="identity"),
+    "tanh": partial(Elman, activate=torch.tanh, kernel=torch.rnn_tanh),
+    "sigmoid": partial(Elman, activate=torch.sigmoid),
+    "relu": partial(Elman, activate=torch.relu, kernel=torch.rnn_relu),
+    "identity": partial(Elman, activate=torch.positive),  # gives back what it is given
     "lstm": LSTM,
     "gru": GRU,
     "gru-after": GRUAfter,

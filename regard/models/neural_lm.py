@@ -34,15 +34,18 @@ class Config(Settings):
 class Window(nn.Module):
     """[tanh(d + H x); x], or its first half alone; x the latest vectors, zeros where there is none yet."""
 
+    place: Tensor  # empty: of the device and dtype that the model was moved to
+
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.register_buffer("place", torch.empty(0), persistent=False)
         self.dim, self.reach, self.direct = config.embedding, config.order - 1, config.direct
         self.widen = nn.Linear(self.reach * self.dim, config.hidden)
         self.dropout = Dropout(config.dropout)
         self.output_dim = config.hidden + (self.reach * self.dim if self.direct else 0)
 
     def start(self, rows: int) -> Tensor:
-        return self.widen.weight.new_zeros(rows, self.reach - 1, self.dim)
+        return self.place.new_zeros(rows, self.reach - 1, self.dim)
 
     def forward(self, x: Tensor, real: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x (batch, time, dim), real (batch, time) padded at the end -> (batch, time, output_dim), the last vectors."""
