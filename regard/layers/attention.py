@@ -33,6 +33,18 @@ Turn = Callable[[Tensor], Tensor]
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
 
 
+class Linear(nn.Linear):
+    """Its weights begin as Glorot and Bengio (2010) draw them, its bias at 0."""
+
+    __call__: Callable[..., Tensor]
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
 class Memory(NamedTuple):
     """What attention looks at: prepared once per example, then only read."""
 
@@ -81,65 +93,63 @@ class Dot(Score):
         return query @ prepared.transpose(-2, -1)
 
 
-class Scaled(Score):
+class Scaled(Dot):
     """The dot product brought back to variance 1, whatever the width."""
 
     def fused_scale(self, dim: int) -> float:
         return 1 / math.sqrt(dim)
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        return (query / math.sqrt(query.shape[-1])) @ prepared.transpose(-2, -1)
+        return super().forward(query / math.sqrt(query.shape[-1]), prepared)
 
 
 class Bilinear(Score):
     def __init__(self, *, query_dim: int, key_dim: int) -> None:
         super().__init__()
-        self.keys = _linear(key_dim, query_dim, bias=False)
+        self.keys = Linear(key_dim, query_dim, bias=False)
 
     def prepare(self, keys: Tensor) -> Tensor:
-        prepared: Tensor = self.keys(keys)
-        return prepared
+        return self.keys(keys)
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
         return query @ prepared.transpose(-2, -1)
 
 
-class Additive(Score):
-    def __init__(self, *, query_dim: int, key_dim: int, hidden: int) -> None:
+class HiddenLayer(Score):
+    """wᵀ φ(W_q q + W_k k), with or without biases. φ works in place: the sum is not needed again, neither here nor by
+    its gradient."""
+
+    phi: Callable[[Tensor], Tensor]
+
+    def __init__(self, *, query_dim: int, key_dim: int, hidden: int, bias: bool) -> None:
         super().__init__()
-        self.query = _linear(query_dim, hidden, bias=False)
-        self.keys = _linear(key_dim, hidden, bias=False)
-        self.out = _linear(hidden, 1, bias=False)
+        self.query = Linear(query_dim, hidden, bias=False)
+        self.keys = Linear(key_dim, hidden, bias=bias)
+        self.out = Linear(hidden, 1, bias=bias)
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        return self.keys(keys)
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        mixed = self.query(query)[..., :, None, :] + prepared[..., None, :, :]  # (…, target, source, hidden)
+        return self.out(self.phi(mixed)).squeeze(-1)  # (…, target, source)
+
+
+class Additive(HiddenLayer):
+    phi = staticmethod(torch.tanh_)
+
+    def __init__(self, *, query_dim: int, key_dim: int, hidden: int) -> None:
+        super().__init__(query_dim=query_dim, key_dim=key_dim, hidden=hidden, bias=False)
         nn.init.normal_(self.out.weight, std=0.01)  # a young decoder looks everywhere alike (Bahdanau 2015, B.1)
 
-    def prepare(self, keys: Tensor) -> Tensor:
-        prepared: Tensor = self.keys(keys)
-        return prepared
 
-    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        mixed = self.query(query)[..., :, None, :] + prepared[..., None, :, :]  # (…, target, source, hidden)
-        # In place: the sum is not needed again, neither here nor by its gradient.
-        scores: Tensor = self.out(mixed.tanh_()).squeeze(-1)
-        return scores  # (…, target, source)
-
-
-class MLP(Score):
+class MLP(HiddenLayer):
     """W₁ [q; k] + b₁ is computed as W_q q + (W_k k + b₁), so that the keys' part is done once."""
 
+    phi = staticmethod(torch.relu_)
+
     def __init__(self, *, query_dim: int, key_dim: int, hidden: int) -> None:
-        super().__init__()
-        self.query = _linear(query_dim, hidden, bias=False)
-        self.keys = _linear(key_dim, hidden, bias=True)
-        self.out = _linear(hidden, 1, bias=True)
-
-    def prepare(self, keys: Tensor) -> Tensor:
-        prepared: Tensor = self.keys(keys)
-        return prepared
-
-    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        mixed = self.query(query)[..., :, None, :] + prepared[..., None, :, :]  # (…, target, source, hidden)
-        scores: Tensor = self.out(mixed.relu_()).squeeze(-1)
-        return scores  # (…, target, source)
+        super().__init__(query_dim=query_dim, key_dim=key_dim, hidden=hidden, bias=True)
 
 
 class Kernel(Score):
@@ -176,14 +186,6 @@ def _distance(query: Tensor, keys: Tensor) -> Tensor:
     """‖q − k‖ without the matrix-product shortcut, which loses the digits of small distances."""
     distance: Tensor = torch.cdist(query, keys, compute_mode="donot_use_mm_for_euclid_dist")
     return distance
-
-
-def _linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    linear = nn.Linear(inputs, outputs, bias=bias)
-    nn.init.xavier_uniform_(linear.weight)
-    if bias:
-        nn.init.zeros_(linear.bias)
-    return linear
 
 
 SCORES: dict[str, Callable[[int, int, int], Score]] = {  # of query_dim, key_dim, hidden
@@ -282,10 +284,10 @@ class MultiHead(nn.Module):
         head_dim = head_dim or query_dim // heads
         value_head_dim = value_head_dim or head_dim
         self.heads = heads
-        self.query = _linear(query_dim, heads * head_dim, bias=bias)
-        self.key = _linear(key_dim, heads * head_dim, bias=bias)
-        self.value = _linear(value_dim, heads * value_head_dim, bias=bias)
-        self.out = _linear(heads * value_head_dim, out_dim or query_dim, bias=bias)
+        self.query = Linear(query_dim, heads * head_dim, bias=bias)
+        self.key = Linear(key_dim, heads * head_dim, bias=bias)
+        self.value = Linear(value_dim, heads * value_head_dim, bias=bias)
+        self.out = Linear(heads * value_head_dim, out_dim or query_dim, bias=bias)
         self.attention = Attention(score=score or Scaled(), dropout=dropout)
 
     def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None, turn: Turn | None = None) -> Memory:
@@ -299,8 +301,7 @@ class MultiHead(nn.Module):
         """(batch, target, query_dim) -> (batch, target, out_dim)."""
         by_head = self._split(self.query(query))  # (batch, heads, target, head_dim)
         context = self.attention(turn(by_head) if turn else by_head, memory)  # (batch, heads, target, value_head_dim)
-        joined: Tensor = self.out(context.transpose(1, 2).flatten(2))
-        return joined  # (batch, target, out_dim)
+        return self.out(context.transpose(1, 2).flatten(2))  # (batch, target, out_dim)
 
     def _split(self, x: Tensor) -> Tensor:
         batch, time, dim = x.shape

@@ -14,6 +14,7 @@ from torch import nn
 
 from regard.config import Depth, Share, Width
 from regard.interface import Label, Padded, Picture, Shapes, UserError
+from regard.layers.attention import Linear
 from regard.layers.encoders import Encoded, TransformerEncoder
 from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName
@@ -42,9 +43,7 @@ class PatchEncoder(TransformerEncoder):
         side, grid = config.patch, (shape.height // config.patch, shape.width // config.patch)
         first = nn.Parameter(torch.randn(config.dim) * 0.02) if config.pool == "first" else None
         stack = stack_of(config, longest=grid[0] * grid[1] + (first is not None), activation="gelu")
-        embed = nn.Linear(side * side * shape.channels, config.dim)
-        nn.init.xavier_uniform_(embed.weight)
-        nn.init.zeros_(embed.bias)
+        embed = Linear(side * side * shape.channels, config.dim)
         super().__init__(embed=embed, stack=stack, first=first)
         self.channels, self.patch, self.grid = shape.channels, side, grid
 
