@@ -20,19 +20,15 @@ import torch
 from regard.interface import UserError
 
 MOST_THREADS = 1024
+CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "neon", "asimd")
 PARENT = "REGARD_PARENT"  # in the environment: the process that this one should not outlive
 
 # Timed in a process of its own: on some virtual machines the processor advertises bf16 units that fault when used.
 _BF16_PROBE = """
-import time, torch
+import torch
+from regard.machine import matmul_seconds
 torch.set_num_threads(1)  # so that it matters less what else is running
-def seconds(kind):
-    a, b = torch.randn(512, 512, dtype=kind), torch.randn(512, 512, dtype=kind)
-    best = 1e9
-    for _ in range(30):
-        start = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - start)
-    return best
-print(seconds(torch.float32) / seconds(torch.bfloat16))
+print(matmul_seconds(torch.float32, 512) / matmul_seconds(torch.bfloat16, 512))
 """
 
 
@@ -63,16 +59,22 @@ def bf16_gain() -> float:
     return float(answer) if probe.returncode == 0 else 0.0
 
 
-@cache
-def matmul_gflops() -> float:
-    """The fastest that this machine multiplies matrices, in float32."""
-    width, best = 768, math.inf
-    a, b = torch.randn(width, width), torch.randn(width, width)
-    for _ in range(20):
+def matmul_seconds(kind: torch.dtype, width: int) -> float:
+    """The shortest of several products of two square matrices."""
+    a, b = torch.randn(width, width, dtype=kind), torch.randn(width, width, dtype=kind)
+    best = math.inf
+    for _ in range(30):
         began = time.perf_counter()
         a @ b
         best = min(best, time.perf_counter() - began)
-    return 2 * width**3 / best / 1e9
+    return best
+
+
+@cache
+def matmul_gflops() -> float:
+    """The fastest that this machine multiplies matrices, in float32."""
+    width = 768
+    return 2 * width**3 / matmul_seconds(torch.float32, width) / 1e9
 
 
 def tune_allocator() -> None:
@@ -92,31 +94,28 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
+def devices() -> list[str]:
+    """The torch devices that this machine has."""
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [name for name, there in present.items() if there]
+
+
 def device(name: str) -> torch.device:
     """The torch device of that name, if this machine has it."""
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not present.get(name, False):
-        here = ", ".join(each for each, there in present.items() if there)
-        raise UserError(f"The device {name!r} is not available: this machine has {here}.")
+    if name not in devices():
+        raise UserError(f"The device {name!r} is not available: this machine has {', '.join(devices())}.")
     return torch.device(name)
 
 
-def cpu_features() -> list[str]:
-    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "neon", "asimd")
-    try:
-        words = Path("/proc/cpuinfo").read_text().split()
-    except OSError:
-        return []
-    present = set(words)
-    return [feature for feature in wanted if feature in present]
+def cpu_info() -> str:
+    """What Linux says of the processor; "" elsewhere."""
+    place = Path("/proc/cpuinfo")
+    return place.read_text() if place.is_file() else ""
 
 
 def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    named = (line.split(":", 1)[1].strip() for line in cpu_info().splitlines() if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
 
 
 def package_version(name: str) -> str:
@@ -129,15 +128,14 @@ def package_version(name: str) -> str:
 def facts() -> dict[str, str]:
     """What a bug report should say, and what every run keeps."""
     packages = ("regard", "torch", "numpy", "tokenizers", "safetensors", "sacrebleu")
+    present = set(cpu_info().split())
     return {
         **{name: package_version(name) for name in packages},
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": cpu_name(),
-        "features": " ".join(cpu_features()),
+        "features": " ".join(feature for feature in CPU_FEATURES if feature in present),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
-        "devices": " ".join(
-            ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-        ),
+        "devices": " ".join(devices()),
     }

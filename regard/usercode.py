@@ -12,10 +12,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, TypeVar
 
 from regard.config import is_place, unknown
@@ -33,11 +31,6 @@ def split(place: str) -> tuple[str, str]:
     return file, name
 
 
-class _Fresh(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def module(file: Path) -> ModuleType:
     """The file as a module."""
     try:
@@ -47,12 +40,11 @@ def module(file: Path) -> ModuleType:
     name = f"{file.stem}_{hashlib.sha256(str(file).encode('utf-8', 'surrogateescape') + content).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = spec_from_file_location(name, file, loader=_Fresh(name, str(file)))
-    assert spec is not None and spec.loader is not None
-    made = sys.modules[name] = module_from_spec(spec)  # where dataclasses and inspect look for it
+    made = sys.modules[name] = ModuleType(name)  # where dataclasses and inspect look for it
+    made.__file__ = str(file)
     try:
         with blamed(file, f"{file} cannot be imported"):
-            spec.loader.exec_module(made)
+            exec(compile(content, file, "exec", dont_inherit=True), vars(made))
     except BaseException:
         del sys.modules[name]
         raise
