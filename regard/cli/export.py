@@ -19,9 +19,9 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's model in a form that other programs read."""
-    from regard.exchange.ngram_run import to_arpa
+    from regard.exchange.arpa import export_run
 
     path = output or run / "model.arpa"
     with err.status("Writing …"):
-        to_arpa(run, path)
+        export_run(run, path)
     out.print(f"Wrote {path}.", markup=False)

@@ -18,9 +18,9 @@ def import_(
     ] = None,
 ) -> None:
     """Make a run of an n-gram model that another program wrote."""
-    from regard.exchange.ngram_run import from_arpa
+    from regard.exchange.arpa import import_run
 
     folder = output or Path("runs") / file.name.removesuffix(".gz").removesuffix(".arpa")
     with err.status("Reading …"):
-        from_arpa(file, folder)
+        import_run(file, folder)
     out.print(f'Wrote {folder}; try: regard predict {folder} --prompt ""', markup=False)

@@ -19,6 +19,7 @@ space in a type is <U+000A> and its like, and so is the first < of what would be
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from array import array
@@ -30,11 +31,19 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.checkpoint import replacing
+from regard import machine
+from regard.checkpoint import Folder, replacing, write_atomically, write_tensors
 from regard.config import shown
+from regard.data.fields import Fields, TextField
 from regard.data.text import read_lines
+from regard.data.tokens import RULES, Listed, Tokenizer
 from regard.interface import BOS, EOS, SPECIALS, UNK, CountsNGrams, UserError
+from regard.loading import load
 from regard.models.ngram import NGram, Order
+from regard.recipe import parse_recipe
+from regard.tasks.registry import TASKS
+from regard.train.training import Training
+from regard.train.weights import weights
 
 Integers = NDArray[np.int64]
 ZERO = -99.0  # log₁₀ 0, by convention
@@ -98,22 +107,20 @@ def write(path: Path, model: CountsNGrams, words: Sequence[str]) -> None:
 def _lines(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> Iterator[str]:
     """Of these n-grams of the last of the orders."""
     last = orders[-1]
-    grams = _spelt(orders, numbers, names)
-    log_probs = map(_text, last.log_prob[numbers])
-    if not len(last.log_backoff):
-        return (f"{log_prob}\t{gram}\n" for log_prob, gram in zip(log_probs, grams, strict=True))
-    backoffs = map(_text, last.log_backoff[numbers])
-    return (f"{p}\t{gram}\t{b}\n" for p, gram, b in zip(log_probs, grams, backoffs, strict=True))
+    columns = [map(_text, last.log_prob[numbers]), _spelt(orders, numbers, names)]
+    if len(last.log_backoff):
+        columns.append(map(_text, last.log_backoff[numbers]))
+    return ("\t".join(line) + "\n" for line in zip(*columns, strict=True))
 
 
-def _spelt(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> list[str]:
+def _spelt(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> Iterator[str]:
     """Number -> key -> the last word and the number of the words before it, down to the first word."""
     columns: list[list[str]] = []
     for order in orders[:0:-1]:
         numbers, last = np.divmod(order.keys[numbers], len(names))
         columns.append(names[last].tolist())
     columns.append(names[numbers].tolist())
-    return [" ".join(gram) for gram in zip(*reversed(columns), strict=True)]
+    return map(" ".join, zip(*reversed(columns), strict=True))
 
 
 def _text(logarithm: float) -> str:
@@ -125,12 +132,15 @@ def _text(logarithm: float) -> str:
 
 
 class _Reader:
-    """The lines of a file, one after the other, and where one is."""
+    """The lines of a file, one after the other, where one is, and the words of the 1-grams."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = read_lines(path)
         self.number = 0
+        self.ids: dict[str, int] = {}  # of each word as it is written
+        self.types: list[str] = []  # what they mean, by id, after the specials
+        self.met: set[str | int] = set()
 
     def next(self, expected: str) -> str:
         for line in self.lines:
@@ -148,6 +158,18 @@ class _Reader:
     def refuse(self, what: str, line: int | None = None) -> NoReturn:
         raise UserError(f"{self.path}, line {line or self.number}: {what}; copy or write the file again.")
 
+    def new_word(self, word: str) -> int:
+        """The id of a word that no line before has."""
+        meaning = MARKS.get(word) or unescape(word)
+        if meaning in self.met:
+            self.refuse(f"{shown(word)} is there for the second time")
+        self.met.add(meaning)
+        if isinstance(meaning, str):
+            self.types.append(meaning)
+            meaning = OFFSET + len(self.types) - 1
+        self.ids[word] = meaning
+        return meaning
+
 
 class _Section(NamedTuple):
     """The n-grams of one length as the file has them, one a line."""
@@ -164,38 +186,17 @@ def read(path: Path) -> tuple[list[str], NGram]:
     while reader.next("\\data\\").strip() != "\\data\\":  # what stands before it is a comment
         pass
     counts = _counts(reader)
-    words = _Words(reader)
-    section = _section(reader, 1, counts[0], words.add)
-    orders = [_unigrams(section, OFFSET + len(words.types))]
+    section = _section(reader, 1, counts[0], reader.new_word)
+    vocab = OFFSET + len(reader.types)
+    orders = [_unigrams(section, vocab)]
     for n, count in enumerate(counts[1:], start=2):
-        orders.append(_longer(reader, _section(reader, n, count, words.ids.__getitem__), orders))
+        orders.append(_longer(reader, _section(reader, n, count, reader.ids.__getitem__), orders))
     reader.must_be("\\end\\")
     orders[-1] = orders[-1]._replace(log_backoff=np.empty(0, dtype=np.float32))  # they are never a context
     is_open = bool(orders[0].log_prob[UNK] > -np.inf)
-    model = NGram(vocab=OFFSET + len(words.types), order=len(orders), discounts="three", open=is_open)
+    model = NGram(vocab=vocab, order=len(orders), discounts="three", open=is_open)
     model.put(orders)
-    return words.types, model
-
-
-class _Words:
-    """The words of the 1-grams."""
-
-    def __init__(self, reader: _Reader) -> None:
-        self.reader = reader
-        self.ids: dict[str, int] = {}  # of each as it is written
-        self.types: list[str] = []  # what they mean, by id, after the specials
-        self.met: set[str | int] = set()
-
-    def add(self, word: str) -> int:
-        mark = MARKS.get(word)
-        meaning = unescape(word) if mark is None else mark
-        if meaning in self.met:
-            self.reader.refuse(f"{shown(word)} is there for the second time")
-        self.met.add(meaning)
-        if isinstance(meaning, str):
-            self.types.append(meaning)
-        self.ids[word] = OFFSET + len(self.types) - 1 if mark is None else mark
-        return self.ids[word]
+    return reader.types, model
 
 
 def _counts(reader: _Reader) -> list[int]:
@@ -217,9 +218,7 @@ def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -
     grams, log_probs, backoffs = array("q"), array("d"), array("d")
     for _ in range(count):
         line = reader.next(f"the end of {title}")
-        fields = line.replace("\t", " ").split(" ")
-        if "" in fields:
-            fields = [field for field in fields if field]
+        fields = [field for field in line.replace("\t", " ").split(" ") if field]
         try:
             if not n + 1 <= len(fields) <= n + 2:
                 raise ValueError
@@ -274,3 +273,43 @@ def _find(keys: Integers, wanted: Integers) -> Integers:
         return np.full_like(wanted, -1)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[at] == wanted, at, -1)
+
+
+# --- runs ---
+
+
+def export_run(run: Path, path: Path) -> None:
+    """The n-grams of a run as an ARPA file."""
+    loaded = load(run)
+    if not isinstance(loaded.model, CountsNGrams):
+        raise UserError(
+            f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train model.name=ngram."
+        )
+    write(path, loaded.model, loaded.tokenizer("target").scheme.vocabulary)
+
+
+def import_run(file: Path, path: Path) -> None:
+    """A new run of the n-grams in an ARPA file; its words are those between the text's spaces and stops."""
+    folder = Folder(path)
+    if folder.config.exists() or folder.best.exists():
+        raise UserError(f"{path} is a run already: choose another folder with -o.")
+    words, model = read(file)
+    said = {
+        "task": "language",
+        "data": {"name": "arpa", "file": str(file.resolve())},
+        "tokens": {"kind": "words", "size": 0},
+        "model": {"name": "ngram", "order": model.order},
+        "train": {"steps": 1},
+    }
+    recipe = parse_recipe(said, tasks=TASKS, folder=file.resolve().parent)
+    fields = Fields(
+        {"target": TextField(Tokenizer("words", Listed(RULES["words"], words, len(SPECIALS))), begins=True)}
+    )
+    data = {"files": {"file": str(file)}, "data": recipe.data.fingerprint(recipe.folder)}
+    facts = {**machine.facts(), **data, "precision": "float32"}
+    write_atomically(folder.environment, json.dumps(facts, indent=2) + "\n")
+    write_atomically(folder.fields, fields.to_json())
+    write_tensors(folder.best, weights(model), {"step": 1})
+    finished = Training(model, recipe.train, step=1)
+    write_tensors(folder.last, finished.tensors(), finished.facts())
+    write_atomically(folder.config, recipe.to_toml(placed=True))
