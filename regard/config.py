@@ -18,7 +18,7 @@ import textwrap
 import tokenize
 import tomllib
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from io import StringIO
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -94,36 +94,25 @@ def shown(value: object, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def help_texts(config: type) -> dict[str, str]:
+@cache  # finding a class in its source takes long
+def help_texts(config: Any) -> dict[str, str]:
     """TOML key -> its field's trailing comment, from whichever class has it; a field on several lines has it on one of
     them. Where a person's own class has no source to be found, there are none."""
     found: dict[str, str] = {}
     for each in reversed(config.__mro__):
-        if dataclasses.is_dataclass(each):
-            found |= _help_texts(typing.cast(Hashable, each))
+        try:
+            settings = {field.name for field in dataclasses.fields(each)}
+            source = textwrap.dedent(inspect.getsource(each))
+            parts = ast.parse(source).body
+        except (OSError, TypeError, SyntaxError):  # no dataclass; or a function made it, or its file has changed
+            continue
+        tokens = tokenize.generate_tokens(StringIO(source).readline)
+        comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+        for part in next((part.body for part in parts if isinstance(part, ast.ClassDef)), []):
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id in settings:
+                numbers = range(part.lineno, (part.end_lineno or part.lineno) + 1)
+                found[key_of(part.target.id)] = " ".join(comments[line] for line in numbers if line in comments)
     return found
-
-
-@cache  # finding a class in its source takes long
-def _help_texts(config: Any) -> dict[str, str]:
-    try:
-        source = textwrap.dedent(inspect.getsource(config))
-        parts = ast.parse(source).body
-    except (OSError, TypeError, SyntaxError):  # it was made by a function, or its file has changed since
-        return {}
-    body = next((part.body for part in parts if isinstance(part, ast.ClassDef)), [])
-    tokens = tokenize.generate_tokens(StringIO(source).readline)
-    comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-    settings = {field.name for field in dataclasses.fields(config)}
-    return {
-        key_of(line.target.id): " ".join(
-            comments[number]
-            for number in range(line.lineno, (line.end_lineno or line.lineno) + 1)
-            if number in comments
-        )
-        for line in body
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id in settings
-    }
 
 
 def unknown(name: object, allowed: Iterable[str], what: str) -> UserError:
@@ -136,8 +125,8 @@ def unknown(name: object, allowed: Iterable[str], what: str) -> UserError:
     return UserError(f"{what} {shown(name)} does not exist: {remedy}allowed are {', '.join(names) or 'none'}.")
 
 
-def choose(table: Mapping[str, T], name: str, what: str) -> T:
-    if name not in table:
+def choose(table: Mapping[str, T], name: object, what: str) -> T:
+    if not isinstance(name, str) or name not in table:
         raise unknown(name, table, what)
     return table[name]
 
@@ -151,6 +140,11 @@ def fields_of(config: type) -> dict[str, Any]:
     """TOML key -> its type."""
     hints = typing.get_type_hints(config)
     return {key_of(field.name): hints[field.name] for field in dataclasses.fields(config)}
+
+
+def values_of(config: Any) -> dict[str, Any]:
+    """TOML key -> its value."""
+    return {key_of(field.name): vars(config)[field.name] for field in dataclasses.fields(config)}
 
 
 def is_setting(kind: Any) -> bool:
@@ -168,18 +162,16 @@ def is_setting(kind: Any) -> bool:
 def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
     """The config these values describe; `where` names the table in error messages ("model")."""
     kinds = fields_of(config)
+    fields = {key_of(field.name): field for field in dataclasses.fields(typing.cast(Any, config))}
     for key in values:
         if key not in kinds:
             raise unknown(f"{where}.{key}", [f"{where}.{name}" for name in kinds], "The key")
-    checked = {key: _convert(kinds[key], value, f"{where}.{key}") for key, value in values.items()}
-    fields = dataclasses.fields(typing.cast(Any, config))
-    for field in fields:
-        if field.default is dataclasses.MISSING and key_of(field.name) not in checked:
-            raise UserError(
-                f"The recipe has no {where}.{key_of(field.name)}: {help_texts(config)[key_of(field.name)]}."
-            )
+    checked = {fields[key].name: _convert(kinds[key], value, f"{where}.{key}") for key, value in values.items()}
+    for key, field in fields.items():
+        if field.default is dataclasses.MISSING and key not in values:
+            raise UserError(f"The recipe has no {where}.{key}: {help_texts(typing.cast(Any, config))[key]}.")
     try:
-        return config(**{field.name: checked[key_of(field.name)] for field in fields if key_of(field.name) in checked})
+        return config(**checked)
     except ValueError as problem:  # a config's own __post_init__ says which fields do not go together
         raise UserError(f"In [{where}]: {problem}") from None
 
@@ -255,20 +247,18 @@ def to_toml(value: Any) -> str:
     return text
 
 
-def write_table(
-    name: str, config: Any, *, first: Mapping[str, Any] | None = None, reasons: Mapping[str, str] | None = None
-) -> str:
-    """A complete, commented [name] table.
+def write_table(name: str, config: Any, *, tag: str = "", reasons: Mapping[str, str] | None = None) -> str:
+    """A complete, commented [name] table; "" where there is nothing to set.
 
-    `first` are keys (such as the tag of a union) that stand at its top; `reasons` say why a key has its value.
+    `tag`, of a union, is the name at its top; `reasons` say why a dotted key has its value.
     """
-    helps = help_texts(type(config))
-    values = {**(first or {}), **{key_of(f.name): config.__dict__[f.name] for f in dataclasses.fields(config)}}
-    settings = {key: f"{key} = {to_toml(value)}" for key, value in values.items()}
+    helps = help_texts(config.__class__)
+    values = {"name": tag} if tag else {}
+    settings = {key: f"{key} = {to_toml(value)}" for key, value in (values | values_of(config)).items()}
     widest = max((len(setting) for key, setting in settings.items() if helps.get(key)), default=0)
-    lines = [f"[{name}]"]
+    lines = [f"[{name}]"] if settings else []
     for key, setting in settings.items():
-        if reasons and key in reasons:
-            lines.append(f"# {reasons[key]}")
+        if reasons and f"{name}.{key}" in reasons:
+            lines.append(f"# {reasons[f'{name}.{key}']}")
         lines.append(f"{setting:<{widest}}  # {helps[key]}" if helps.get(key) else setting)
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
-from regard import recipe
-from regard.checkpoint import Folder
-from regard.config import UserError, unknown
+from regard import machine
+from regard.checkpoint import Folder, read_tensors
+from regard.config import override, unknown
+from regard.data.fields import Fields
+from regard.interface import Fits, UserError
 from regard.models import models_for
-from regard.recipe import Recipe
-from regard.run import Run, open_run
+from regard.recipe import Recipe, parse_recipe, refuse_other_code
+from regard.run import Run, build_model
 from regard.tasks.registry import TASKS
+from regard.train.weights import load_weights
 
 
 def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
     """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
-    return recipe.read_recipe(path, settings, tasks=TASKS)
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise UserError(f"The recipe {path} does not exist.") from None
+    except (IsADirectoryError, PermissionError) as problem:
+        raise UserError(f"The recipe {path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a recipe: it is not UTF-8 text.") from None
+    except (ValueError, RecursionError) as problem:  # broken, or numbers and lists that Python will not hold
+        raise UserError(f"The recipe {path} is not valid TOML: {problem}.") from None
+    remarks = []
+    typed = {setting.split("=")[0].strip(): setting for setting in settings}
+    chosen = [typed[key] for key in ("model.name", "model.preset") if key in typed]
+    if chosen and isinstance(table.get("model"), dict):
+        if dropped := sorted(table["model"].keys() - {"name", "preset"}):
+            remarks.append(f"{chosen[0]}: model.{', model.'.join(dropped)} go back to that model's preset.")
+        table["model"] = {key: value for key, value in table["model"].items() if key == "name"}
+    for setting in (*chosen, *(setting for setting in typed.values() if setting not in chosen)):
+        override(table, setting)
+    run = Folder(path.parent)
+    of_run = run if path == run.config else None
+    return parse_recipe(table, tasks=TASKS, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Run:
     """The best model of a run folder."""
     folder = Folder(path).must_exist()
-    return open_run(folder, read_recipe(folder.config)[0], device=device)
+    recipe, _ = read_recipe(folder.config)
+    refuse_other_code(recipe.code(), folder)
+    fields = Fields.read(folder.fields, recipe.task.fields)
+    if not folder.best.exists():
+        raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")
+    model = build_model(recipe, fields)
+    saved, _ = read_tensors(folder.best)
+    if isinstance(model, Fits):
+        model.restore(saved)
+    else:
+        load_weights(model, saved, origin=folder.best)
+    place = machine.device(device)
+    return Run(recipe, fields, model.to(place).eval(), place, str(folder.path))
 
 
 def shipped(name: str) -> Path:

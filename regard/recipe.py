@@ -8,8 +8,7 @@ executed to know its settings; for the recipe of a run, only if it is what it wa
 from __future__ import annotations
 
 import dataclasses
-import tomllib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,16 +17,7 @@ from typing import Any, cast
 
 from regard import usercode
 from regard.checkpoint import FORMAT, Folder, refuse_another_version
-from regard.config import (
-    is_place,
-    key_of,
-    override,
-    parse,
-    shown,
-    to_toml,
-    unknown,
-    write_table,
-)
+from regard.config import choose, is_place, parse, shown, to_toml, unknown, values_of, write_table
 from regard.data.sources import Source, find
 from regard.data.text import content_hash
 from regard.interface import UserError
@@ -37,7 +27,8 @@ from regard.score.metrics import LOSS, Metric
 from regard.tasks import Task
 from regard.train.training import SOME_TASKS, TrainConfig
 
-SECTIONS = ("task", "seed", "format", "folder", "data", "tokens", "model", "train")
+CONFIGS = ("data", "tokens", "model", "train")
+KEYS = ("task", "seed", "format", "folder", *CONFIGS)
 
 
 @dataclass(frozen=True)
@@ -72,19 +63,9 @@ class Recipe:
         if placed:
             head += f"format = {FORMAT}  # of the run folder's files\n"
             head += f"folder = {to_toml(str(self.folder))}  # relative paths start here\n"
-        sections: tuple[tuple[str, Any, dict[str, Any]], ...] = (
-            ("data", self.data, {"name": self.data_name}),
-            ("tokens", self.tokens, {}),
-            ("model", self.model, {"name": self.model_name}),
-            ("train", self.train, {}),
-        )
-        whys = _by_section(reasons or {})
-        written = (
-            write_table(name, config, first=first, reasons=whys.get(name))
-            for name, config, first in sections
-            if first or dataclasses.fields(config)
-        )
-        return "\n".join([head, *written])
+        tags = {"data": self.data_name, "model": self.model_name}
+        tables = (write_table(name, vars(self)[name], tag=tags.get(name, ""), reasons=reasons) for name in CONFIGS)
+        return "\n".join([head, *filter(None, tables)])
 
     def differences(self, other: Recipe) -> list[str]:
         """The dotted keys that differ."""
@@ -93,7 +74,9 @@ class Recipe:
 
     def flat(self) -> dict[str, Any]:
         """Dotted key -> value."""
-        return _flatten(tomllib.loads(self.to_toml()))
+        head = {"task": self.task.name, "seed": self.seed, "data.name": self.data_name, "model.name": self.model_name}
+        sections = ((name, values_of(vars(self)[name])) for name in CONFIGS)
+        return head | {f"{name}.{key}": value for name, values in sections for key, value in values.items()}
 
     def code(self) -> dict[str, str]:
         """The files of one's own that it names, and the hash of each."""
@@ -101,54 +84,6 @@ class Recipe:
         if is_place(self.model_name):
             files.add(self.model_name)
         return {file: content_hash(file) for file in sorted(files)}
-
-
-def _by_section(dotted: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    nested: dict[str, dict[str, str]] = {}
-    for key, text in dotted.items():
-        section, _, name = key.partition(".")
-        nested.setdefault(section, {})[name] = text
-    return nested
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
-def read_recipe(
-    path: str | Path, settings: Iterable[str] = (), *, tasks: Mapping[str, Task]
-) -> tuple[Recipe, list[str]]:
-    """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
-    path = Path(path)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise UserError(f"The recipe {path} does not exist.") from None
-    except (IsADirectoryError, PermissionError) as problem:
-        raise UserError(f"The recipe {path} cannot be read: {problem.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a recipe: it is not UTF-8 text.") from None
-    except (ValueError, RecursionError) as problem:  # broken, or numbers and lists that Python will not hold
-        raise UserError(f"The recipe {path} is not valid TOML: {problem}.") from None
-    remarks = []
-    settings = list(settings)
-    ordered = sorted(settings, key=lambda setting: not setting.startswith(("model.name", "model.preset")))
-    for setting in ordered:
-        key = setting.split("=")[0].strip()
-        if key in ("model.name", "model.preset") and isinstance(table.get("model"), dict):
-            kept = {k: v for k, v in table["model"].items() if k == "name"}
-            dropped = sorted(set(table["model"]) - {"name", "preset"})
-            table["model"] = kept
-            if dropped:
-                remarks.append(f"{setting}: model.{', model.'.join(dropped)} go back to that model's preset.")
-        override(table, setting)
-    typed = {setting.split("=")[0].strip() for setting in settings}
-    run = Folder(path.parent)
-    of_run = run if path == run.config else None
-    return parse_recipe(table, tasks=tasks, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
 
 
 def parse_recipe(
@@ -162,15 +97,12 @@ def parse_recipe(
     """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder. `run`: the
     folder whose recipe this is, by the name of its file."""
     for key in table:
-        if key not in SECTIONS:
-            raise unknown(key, SECTIONS, "The key")
-    for section in SECTIONS[4:]:
+        if key not in KEYS:
+            raise unknown(key, KEYS, "The key")
+    for section in CONFIGS:
         if not isinstance(table.get(section, {}), dict):
             raise UserError(f"{section} = {shown(table[section])} must be a section: write [{section}].")
-    name = table.get("task")
-    if not isinstance(name, str) or name not in tasks:
-        raise unknown(name, tasks, "The task")
-    task = tasks[name]
+    task = choose(tasks, table.get("task"), "The task")
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
@@ -195,9 +127,7 @@ def parse_recipe(
     places = {key: usercode.split(value) for key, value in vars(model).items() if is_place(value)}
     cells = {key: f"{found(f'model.{key}', file, name)}:{name}" for key, (file, name) in places.items()}
     train = parse(TrainConfig, table.get("train", {}), where="train")
-    metrics = [LOSS.key, *(metric.key for metric in task.metrics)]
-    if train.metric not in metrics:
-        raise unknown(train.metric, metrics, f"For {task.name}, train.metric =")
+    choose({metric.key: metric for metric in (LOSS, *task.metrics)}, train.metric, f"For {task.name}, train.metric =")
     for key in SOME_TASKS:
         if vars(train)[key] and key not in task.train_settings:
             raise UserError(f"train.{key} does not apply to {task.name}: leave it out.")
@@ -216,14 +146,11 @@ def parse_recipe(
 
 def _settings(design: Design, model_name: str, values: dict[str, Any]) -> Any:
     """The model's settings: those that are given, over a preset's."""
-    preset = values.pop("preset", None)
-    if preset is not None and (not isinstance(preset, str) or preset not in design.presets):
-        raise unknown(preset, design.presets, f"The preset of {model_name}")
     a_stranger = usercode.blamed(Path(model_name), f"The settings of {model_name} cannot be made")
     with a_stranger if is_place(model_name) else nullcontext():
-        base = design.config() if preset is None else design.presets[preset]
-        written = {key_of(field.name): vars(base)[field.name] for field in dataclasses.fields(base)}
-        return parse(design.config, {**written, **values}, where="model")
+        what = f"The preset of {model_name}"
+        base = choose(design.presets, values.pop("preset"), what) if "preset" in values else design.config()
+        return parse(design.config, {**values_of(base), **values}, where="model")
 
 
 def _found(key: str, path: str, holds: str, *, folder: Path, of_a_run: bool, typed: Container[str]) -> str:

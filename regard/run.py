@@ -10,17 +10,14 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from regard import machine
-from regard.checkpoint import Folder, read_tensors
 from regard.data.fields import Fields
 from regard.data.tokens import Tokenizer
-from regard.interface import BOS, UNK, Batch, Fits, UserError
+from regard.interface import BOS, UNK, Batch, UserError
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
-from regard.recipe import Recipe, refuse_other_code
+from regard.recipe import Recipe
 from regard.tasks import Task
-from regard.train.weights import load_weights
 
 
 @dataclass(frozen=True)
@@ -82,22 +79,6 @@ def build_model(recipe: Recipe, fields: Fields) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return design_of(recipe.model_name).build(recipe.model, fields.shapes)
-
-
-def open_run(folder: Folder, recipe: Recipe, *, device: str = "cpu") -> Run:
-    """The best model of a run folder, whose recipe this is."""
-    refuse_other_code(recipe.code(), folder)
-    fields = Fields.read(folder.fields, recipe.task.fields)
-    if not folder.best.exists():
-        raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")
-    model = build_model(recipe, fields)
-    saved = read_tensors(folder.best)[0]
-    if isinstance(model, Fits):
-        model.restore(saved)
-    else:
-        load_weights(model, saved, origin=folder.best)
-    place = machine.device(device)
-    return Run(recipe, fields, model.to(place).eval(), place, str(folder.path))
 
 
 def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
