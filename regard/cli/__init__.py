@@ -11,6 +11,8 @@ from typing import Any
 import typer
 
 from regard.cli.shell import app, err
+from regard.config import UserError
+from regard.data.text import one_line
 
 # isort: off
 from regard.cli import new, check, train, demo, predict, look, score, compare, export, import_, runs, models, info  # noqa: F401  each adds its command; help lists them in this order
@@ -40,9 +42,7 @@ def main() -> None:
     except Exception as problem:
         if os.environ.get("REGARD_DEBUG"):
             raise
-        from regard.data.text import one_line
-
-        err.print(f"regard: {one_line(sentence(problem))}", markup=False)
+        err.print(f"regard: {one_line(sentence(problem))}")
         sys.exit(1)
 
 
@@ -58,8 +58,6 @@ def spread_valid(arguments: list[str]) -> list[str]:
 
 
 def sentence(problem: Exception) -> str:
-    from regard.interface import UserError
-
     if isinstance(problem, UserError):
         return str(problem)
     if isinstance(problem, OSError):

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Json, RecipeFile, Settings, app, err, out, print_plain, recipe_with
+from regard.cli.shell import Json, RecipeFile, Settings, command, err, out, print_json, recipe_with
 
 MOST_LABELS = 12  # that are listed
 
 
-@app.command()
+@command
 def check(
     recipe: RecipeFile,
     settings: Settings = None,
-    write: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write what passes, and a recipe of it, to a new folder.")
-    ] = None,
+    write: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    # write what passes, and a recipe of it, to a new folder
     as_json: Json = False,
 ) -> None:
     """Look at a recipe's data before training on it: errors (exit code 1), warnings and a summary."""
@@ -28,12 +26,11 @@ def check(
     with err.status("Reading the data …"):
         checked = read.task.check(read, write)
     if as_json:
-        entry = {"sound": checked.sound, **dataclasses.asdict(checked)}
-        print_plain(json.dumps(entry, ensure_ascii=False, default=str))
+        print_json({"sound": checked.sound, **dataclasses.asdict(checked)})
         raise typer.Exit(not checked.sound)
     for finding in checked.findings:
         out.print(finding.severity, style="red" if finding.severity == "error" else "yellow", end=": ")
-        out.print(finding.text, markup=False)
+        out.print(finding.text)
     words = read.task.words
     for split, facts in checked.summary.items():
         passes = int(facts.passes * 10_000) / 100  # 100 only where all do
@@ -50,10 +47,10 @@ def check(
             every = sum(facts.labels.values())
             shown = [f"{name} {times:,} ({times / every:.1%})" for name, times in facts.labels.items()]
             more = f", and {len(shown) - MOST_LABELS} more" if len(shown) > MOST_LABELS else ""
-            out.print(f"  labels: {', '.join(shown[:MOST_LABELS])}{more}", markup=False)
+            out.print(f"  labels: {', '.join(shown[:MOST_LABELS])}{more}")
         if checked.written:
             dropped = ", ".join(f"{count:,} {kind}" for kind, count in checked.dropped[split].items())
             out.print(f"  left out: {dropped or 'nothing'}")
     if checked.written:
-        out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml", markup=False)
+        out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml")
     raise typer.Exit(not checked.sound)

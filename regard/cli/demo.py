@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Threads, app, out, task_names, the_task
+from regard.cli.shell import Output, Threads, command, out, task_names, the_task
 from regard.cli.train import follow, opened
 
 SHORT = "rnnsearch"  # the model whose run is called demo, without its name
 
 
-@app.command()
+@command
 def demo(
     task: Annotated[str, typer.Argument(help=f"What to show: {', '.join(task_names())}.")] = "translation",
-    model: Annotated[str | None, typer.Option(help="Which model; by default the one that shows the task best.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--out", help="The run folder.")] = None,
+    model: str | None = None,  # which model; by default the one that shows the task best
+    output: Output = None,  # the run folder
     threads: Threads = 0,
 ) -> None:
     """Train on the built-in corpus and measure on sentences never seen: a translator, and what it looks at; a language
@@ -35,4 +35,4 @@ def demo(
         if not follow(session):
             return
     for part in shown.demo(load(folder)):
-        out.print(part, markup=False)
+        out.print(part)

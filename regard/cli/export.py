@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from regard.cli.shell import RunFolder, app, err, out
+from regard.cli.shell import Output, RunFolder, command, err, out
 
 
-@app.command()
+@command
 def export(
     run: RunFolder,
-    to: Annotated[Literal["arpa"], typer.Option(help="The form: arpa, for n-grams, as KenLM and SRILM read it.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file to write; by default RUN/model.arpa.")
-    ] = None,
+    to: Literal["arpa"],  # the form: arpa, for n-grams, as KenLM and SRILM read it
+    output: Output = None,  # the file to write; by default RUN/model.arpa
 ) -> None:
     """Write a run's model in a form that other programs read."""
     from regard.exchange.arpa import export_run
@@ -24,4 +19,4 @@ def export(
     path = output or run / "model.arpa"
     with err.status("Writing …"):
         export_run(run, path)
-    out.print(f"Wrote {path}.", markup=False)
+    out.print(f"Wrote {path}.")

@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shell import app, err, out
+from regard.cli.shell import Output, command, err, out
 
 
-@app.command(name="import")
+@command
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE.arpa", help="An n-gram model as text; plain or gzip.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The run folder; by default runs/<its name>.")
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE.arpa")],  # an n-gram model as text; plain or gzip
+    output: Output = None,  # the run folder; by default runs/<its name>
 ) -> None:
     """Make a run of an n-gram model that another program wrote."""
     from regard.exchange.arpa import import_run
@@ -23,4 +21,4 @@ def import_(
     folder = output or Path("runs") / file.name.removesuffix(".gz").removesuffix(".arpa")
     with err.status("Reading …"):
         import_run(file, folder)
-    out.print(f'Wrote {folder}; try: regard predict {folder} --prompt ""', markup=False)
+    out.print(f'Wrote {folder}; try: regard predict {folder} --prompt ""')

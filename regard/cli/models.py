@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
-from regard.cli.shell import Json, app, print_plain, show_table
+from regard.cli.shell import Json, command, print_json, show_table
 
 
-@app.command()
+@command
 def models(as_json: Json = False) -> None:
     """The models there are: paper, year, what each can do."""
     from regard.models import MODELS, abilities
@@ -23,6 +21,6 @@ def models(as_json: Json = False) -> None:
         for d in MODELS.values()
     ]
     if as_json:
-        print_plain(json.dumps(rows, ensure_ascii=False))
-        return
-    show_table(rows)
+        print_json(rows)
+    else:
+        show_table(rows)

@@ -7,60 +7,38 @@ from typing import Annotated, Literal
 
 import typer
 
-from regard.cli.shell import TaskName, app, err, out, the_task
+from regard.cli.shell import Output, command, err, out, task_names, the_task
+from regard.config import UserError
 
 
-@app.command()
+@command
 def new(
-    task: TaskName,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(help="The training data: a text, a table of texts and labels, tagged words; see --source too."),
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option(help="Translation: file of sources. With one FILE: the field of the text.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Translation: file of targets. With one FILE: the field of the label or target.")
-    ] = None,
-    valid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A [B]", help="Validation file, or two; otherwise some training data is held out."),
-    ] = None,
-    file: Annotated[str | None, typer.Option(help="The same as FILES: one .jsonl or .tsv file.")] = None,
-    kind: Annotated[
-        Literal["words", "characters", "bpe"] | None,
-        typer.Option("--tokens", help="Language: what the text is cut into.", show_default=False),
-    ] = None,
-    unit: Annotated[
-        Literal["line", "paragraph", "file"] | None,
-        typer.Option(help="Language: what is a text of its own.", show_default=False),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Which model; `regard models` lists them.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The recipe to write; by default the task's name and .toml.")
-    ] = None,
+    task: Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")],
+    files: Annotated[list[str] | None, typer.Argument()] = None,
+    # the training data: a text, a table of texts and labels, tagged words; see --source too
+    source: str | None = None,  # translation: file of sources. With one FILE: the field of the text
+    target: str | None = None,  # translation: file of targets. With one FILE: the field of the label or target
+    valid: Annotated[list[str] | None, typer.Option(metavar="A [B]")] = None,
+    # validation file, or two; otherwise some training data is held out
+    file: str | None = None,  # the same as FILES: one .jsonl or .tsv file
+    kind: Annotated[Literal["words", "characters", "bpe"] | None, typer.Option("--tokens")] = None,
+    # language: what the text is cut into
+    unit: Literal["line", "paragraph", "file"] | None = None,  # language: what is a text of its own
+    model: str | None = None,  # which model; `regard models` lists them
+    output: Output = None,  # the recipe to write; by default the task's name and .toml
 ) -> None:
     """Write a complete recipe for your own files, with values chosen from their size and this machine."""
     from regard.checkpoint import write_atomically
-    from regard.interface import UserError
     from regard.new.choices import Request
 
     chosen = the_task(task)
     output = output or Path(f"{task}.toml")
     if output.exists():
         raise UserError(f"{output} exists already: choose another name with -o, or remove it.")
-    given = [*(files or []), *([file] if file else [])]
+    given = (*(files or ()), *([file] if file else ()))
+    folder = output.absolute().parent.resolve()
     asked = Request(
-        task=chosen,
-        files=tuple(given),
-        folder=output.absolute().parent.resolve(),
-        valid=tuple(valid or []),
-        source=source,
-        target=target,
-        model=model,
-        kind=kind,
-        unit=unit,
+        chosen, given, folder, tuple(valid or ()), source=source, target=target, model=model, kind=kind, unit=unit
     )
     with err.status("Reading the data …"):
         recipe, reasons = chosen.new(asked)
@@ -68,6 +46,6 @@ def new(
     write_atomically(output, written)
     values = recipe.flat()
     for key, reason in reasons.items():
-        out.print(f"{key} = {values[key]}: {reason}", markup=False)
+        out.print(f"{key} = {values[key]}: {reason}")
     checking = f"regard check {output}, then " if chosen.checked else ""
-    out.print(f"\nWrote {output}. Next: {checking}regard train {output}", markup=False)
+    out.print(f"\nWrote {output}. Next: {checking}regard train {output}")

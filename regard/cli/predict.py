@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import options_of
-from regard.cli.shell import Device, Json, Threads, app, err, write_now, written_to
+from regard.cli.options import option_name, options_of
+from regard.cli.shell import (
+    Device,
+    Json,
+    Output,
+    Threads,
+    command,
+    err,
+    json_line,
+    load_runs,
+    write_now,
+    written_to,
+)
+from regard.config import UserError
+from regard.data.text import encodable, one_line
 from regard.predict.decoding import Decoding
 
 if TYPE_CHECKING:
@@ -24,25 +36,16 @@ if TYPE_CHECKING:
 DRAWING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
 
 
-@app.command()
+@command
 @options_of(Decoding, "given", leave_out=("longest_source",))
 def predict(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN … [FILE]",
-            help="A run folder, or several as one model; a file of inputs, one a line, by default standard input.",
-        ),
-    ],
+    paths: Annotated[list[Path], typer.Argument(metavar="RUN … [FILE]")],
+    # a run folder, or several as one model; a file of inputs, one a line, by default standard input
     given: dict[str, Any],
-    prompt: Annotated[str | None, typer.Option(help="Go on from this text, and show it as it is written.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--out", help="By default standard output.")] = None,
-    conll: Annotated[
-        bool, typer.Option("--conll", help="Tagging: a word and its tag a line, a blank line after each sentence.")
-    ] = False,
-    errors: Annotated[
-        Literal["strict", "replace"], typer.Option(help="What to do with bytes that are not UTF-8.")
-    ] = "strict",
+    prompt: str | None = None,  # go on from this text, and show it as it is written
+    output: Output = None,  # by default standard output
+    conll: bool = False,  # tagging: a word and its tag a line, a blank line after each sentence
+    errors: Literal["strict", "replace"] = "strict",  # what to do with bytes that are not UTF-8
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
@@ -54,23 +57,18 @@ def predict(
     and U+2028 among them, is written as JSON escapes it: so every program counts the same lines; --json gives the text
     itself, and --prompt writes it as it is.
     """
-    from regard import machine
-    from regard.data.text import encodable
-    from regard.interface import UserError
-    from regard.predict.inputs import AT_ONCE
+    from regard.predict.inputs import AT_ONCE, answers
     from regard.predict.text import most_read
     from regard.tasks import nothing
 
-    machine.use_threads(threads)
-    folders, file = runs_and_file(paths)
-    run = loaded_together(folders, device)
+    # all but a last path that is no folder are runs
+    folders, file = (paths[:-1], paths[-1]) if len(paths) > 1 and not paths[-1].is_dir() else (paths, None)
+    run = as_one(load_runs(folders, threads=threads, device=device), folders)
     task = run.task
     how = decoding(run, given)
-    write_one = task.plain
-    if conll:
-        if task.columns is nothing:
-            raise UserError(f"--conll is for tags: {run.model_title} does not give any.")
-        write_one = task.columns
+    if conll and task.columns is nothing:
+        raise UserError(f"--conll is for tags: {run.model_title} does not give any.")
+    write_one = task.columns if conll else task.plain
     if prompt is not None:
         if task.continue_aloud is nothing:
             raise UserError(f"--prompt is for language models: {run.model_title} answers lines.")
@@ -83,17 +81,14 @@ def predict(
             return
     interactive = file is None and prompt is None and sys.stdin.isatty()
     raws = iter([encodable(prompt)]) if prompt is not None else task.inputs(file, errors)
-    with written_to(output) as write:
-        for number, raw, answer in answers(run, raws, how, at_once=1 if interactive else AT_ONCE):
+    with written_to(output) as write, as_options():
+        for number, (raw, answer) in enumerate(answers(run, raws, how, at_once=1 if interactive else AT_ONCE), start=1):
             if answer.cut:
                 part = "beginning" if "source" in run.fields else "end"
-                err.print(
-                    f"Line {number} is too long: only its {part} was read, at most {most_read(run.model, how)} tokens."
-                )
+                most = most_read(run.model, how)
+                err.print(f"Line {number} is too long: only its {part} was read, at most {most} tokens.")
             if as_json:
-                from regard.data.text import one_line
-
-                write(one_line(json.dumps({"line": number, **task.entry(raw, answer)}, ensure_ascii=False)))
+                write(json_line({"line": number, **task.entry(raw, answer)}))
             elif how is not None and how.n_best > 1:
                 write(ranked(number, answer))
             else:
@@ -102,12 +97,10 @@ def predict(
 
 def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
     """What was asked for over what the task does unless told."""
-    from regard.interface import UserError
-
     usual = run.task.decoding
     if usual is None:
         if given:
-            names = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+            names = ", ".join(map(option_name, given))
             raise UserError(f"{names} does not apply: {run.model_title} writes nothing step by step.")
         return None
     if DRAWING & given.keys() and "beam" not in given:
@@ -117,7 +110,7 @@ def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
     elif given.get("beam", 1) > 1 or given.get("sample") is False:
         given = {"sample": False, **given}
     if not given.get("sample", usual.sample) and "n_best" in given:
-        given = {"beam": max(usual.beam, given["n_best"]), **given} if "beam" not in given else given
+        given = {"beam": max(usual.beam, given["n_best"]), **given}
     with as_options():
         return dataclasses.replace(usual, **given)
 
@@ -125,8 +118,6 @@ def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
 @contextmanager
 def as_options() -> Iterator[None]:
     """An error that begins with a setting has settings by the names that they have as options."""
-    from regard.interface import UserError
-
     try:
         yield
     except UserError as problem:
@@ -134,56 +125,26 @@ def as_options() -> Iterator[None]:
         if text.split(" ")[0] not in names:
             raise
         for name in names:
-            text = re.sub(rf"\b{name}\b(?= = | and | exclude| for | needs | \()", f"--{name.replace('_', '-')}", text)
+            text = re.sub(rf"\b{name}\b(?= = | and | exclude| for | needs | \()", option_name(name), text)
         raise UserError(text.replace(" = ", " ")) from None
 
 
-def runs_and_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
-    """All but a last one that is no folder are runs."""
-    if len(paths) > 1 and not paths[-1].is_dir():
-        return paths[:-1], paths[-1]
-    return paths, None
-
-
-def loaded_together(folders: list[Path], device: str) -> Run:
+def as_one(runs: list[Run], folders: list[Path]) -> Run:
     """A run, or several that answer as one: language models by weights fitted on validation, translators alike."""
-    from regard import load
-    from regard.interface import UserError
     from regard.run import mixture
     from regard.score.likelihood import fit_weights, spoken_weights
 
-    runs = [load(folder, device=device) for folder in folders]
-    task = runs[0].task
-    if len(runs) == 1:
-        return runs[0]
-    if task.decoding is None:
+    task, weights = runs[0].task, None
+    if len(runs) > 1 and task.decoding is None:
         raise UserError(f"Several runs cannot answer as one in {task.name}: give one run and a FILE.")
-    if not task.mixes:
-        return mixture(runs)
-    weights = fit_weights(runs)
-    err.print("Weights, fitted on validation: " + spoken_weights(list(map(str, folders)), weights), markup=False)
+    if len(runs) > 1 and task.mixes:
+        weights = fit_weights(runs)
+        err.print("Weights, fitted on validation: " + spoken_weights(list(map(str, folders)), weights))
     return mixture(runs, weights)
-
-
-def answers(
-    run: Run, raws: Iterator[Any], how: Decoding | None, *, at_once: int
-) -> Iterator[tuple[int, Any, Prediction]]:
-    from regard.predict.inputs import some_at_once
-
-    done = 0
-    for chunk in some_at_once(raws, at_once):
-        with as_options():
-            found = run.task.answer(run, chunk, how, first_line=done)
-        yield from (
-            (done + place, raw, answer) for place, (raw, answer) in enumerate(zip(chunk, found, strict=True), 1)
-        )
-        done += len(chunk)
 
 
 def ranked(number: int, prediction: Prediction) -> str:
     """The n-best list: line, rank, score and text, with tabs between them."""
-    from regard.data.text import one_line
-
     rows = enumerate((prediction, *prediction.alternatives), start=1)
     texts = ((rank, one.score, one_line(one.text).replace("\t", "\\t")) for rank, one in rows)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, score, text in texts)

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Json, app, out, print_plain, show_table
+from regard.cli.shell import Json, command, out, print_json, show_table
 
 
-@app.command()
+@command
 def runs(
-    folder: Annotated[Path, typer.Argument(help="The folder that holds runs.")] = Path("runs"), as_json: Json = False
+    folder: Annotated[Path, typer.Argument()] = Path("runs"),  # the folder that holds runs
+    as_json: Json = False,
 ) -> None:
     """List what has been trained: model, score, size, state."""
     from regard.runs import runs as every_run
 
-    found = every_run(folder)
+    found = [dataclasses.asdict(run) for run in every_run(folder)]
     if as_json:
-        print_plain(json.dumps([dataclasses.asdict(run) for run in found]))
+        print_json(found)
     elif not found:
-        out.print(f"There is no run in {folder} yet.", markup=False)
+        out.print(f"There is no run in {folder} yet.")
     else:
-        rows = [{**dataclasses.asdict(run), "MB": f"{run.megabytes:.1f}"} for run in found]
-        show_table([{key: str(value) for key, value in row.items() if key != "megabytes"} for row in rows])
+        for run in found:
+            run["MB"] = f"{run.pop('megabytes'):.1f}"
+        show_table(found)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import iter_modules
@@ -15,8 +16,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from regard.cli.options import F, with_helps
+from regard.config import key_of
+from regard.data.text import one_line
+
 if TYPE_CHECKING:
     from regard.recipe import Recipe
+    from regard.run import Run
     from regard.tasks import Task
 
 
@@ -34,26 +40,32 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, use, compare and look inside every sequence model, on the machine you have.",
 )
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# what is printed is shown as it is: texts may hold [brackets] and :colons:
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+OUT = typer.Option("-o", "--out")
+Output = Annotated[Path | None, OUT]
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to train on what.")]
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
 ]
-TaskName = Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
 
 @app.callback()
-def options(
-    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
-) -> None:
+def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
     if debug:
         os.environ["REGARD_DEBUG"] = "1"
+
+
+def command(function: F) -> F:
+    """Add a command of this function's name to the app; the comment after a parameter is its help."""
+    app.command(key_of(function.__name__))(with_helps(function))
+    return function
 
 
 def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
@@ -62,8 +74,15 @@ def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
 
     read, remarks = read_recipe(path, settings or [])
     for remark in remarks:
-        err.print(remark, markup=False)
+        err.print(remark)
     return read
+
+
+def load_runs(folders: Sequence[Path], *, threads: int, device: str = "cpu") -> list[Run]:
+    from regard import load, machine
+
+    machine.use_threads(threads)
+    return [load(folder, device=device) for folder in folders]
 
 
 def the_task(name: str) -> Task:
@@ -106,16 +125,24 @@ def written_to(path: Path | None) -> Iterator[Any]:
         yield lambda line: file.write(f"{line}\n".encode())
 
 
-def show_table(rows: list[dict[str, str]]) -> None:
+def show_table(rows: Sequence[Mapping[str, object]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
         table.add_column(column, overflow="fold", no_wrap=column not in ("can", "paper"))
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(str, row.values()))
     out.print(table, soft_wrap=False)
 
 
 def print_plain(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def print_json(entry: object) -> None:
+    print_plain(json_line(entry))
+
+
+def json_line(entry: object) -> str:
+    return one_line(json.dumps(entry, ensure_ascii=False, default=str))

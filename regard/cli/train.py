@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
-
-from regard.cli.shell import Device, RecipeFile, Settings, Threads, app, err, out, recipe_with
+from regard.cli.shell import Device, Output, RecipeFile, Settings, Threads, command, err, out, recipe_with
 
 if TYPE_CHECKING:
     from regard.interface import Progress
     from regard.train.session import Session
 
-LINE_END = "\n"
+MOST_SHOWN = 200  # characters of a text
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
 
 
-@app.command()
+@command
 def train(
     recipe: RecipeFile,
     settings: Settings = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The run folder; by default runs/<recipe's name>.")
-    ] = None,
+    output: Output = None,  # the run folder; by default runs/<recipe's name>
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
@@ -41,7 +38,7 @@ def train(
     with opened(read, folder, threads=threads, device=device) as session:
         if follow(session):
             more = read.task.words.try_with
-            out.print(f"The best model is in {folder}; try: regard predict {folder}{more}", markup=False)
+            out.print(f"The best model is in {folder}; try: regard predict {folder}{more}")
 
 
 @contextmanager
@@ -77,17 +74,26 @@ def leaving_when_asked(sentence: str) -> Iterator[None]:
     listener = threading.Thread(target=leave, daemon=True)
     listener.start()
     before = signal.set_wakeup_fd(mouth)
-    handlers = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
     try:
-        yield
+        with handled_by(lambda *_: None):
+            yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         signal.set_wakeup_fd(before)
         os.write(mouth, b"\0")  # no signal has this number
         listener.join()
         os.close(ear)
         os.close(mouth)
+
+
+@contextmanager
+def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM are this handler's."""
+    before = {number: signal.signal(number, handler) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, usual in before.items():
+            signal.signal(number, usual)
 
 
 def leave_at_once(number: int, sentence: str) -> NoReturn:
@@ -107,29 +113,27 @@ def show_plan(session: Session) -> None:
     if session.parameters:
         out.print(
             f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; {plan.batches} batches an epoch, "
-            f"{plan.real:.0%} real tokens; {session.training.config.precision}.",
-            markup=False,
+            f"{plan.real:.0%} real tokens; {session.training.config.precision}."
         )
     else:
-        out.print(f"{name}, which counts, on {amount}.", markup=False)
+        out.print(f"{name}, which counts, on {amount}.")
     for remark in session.corpus.remarks():
-        out.print(remark, markup=False)
+        out.print(remark)
     if session.resumed and session.training.step:
-        out.print(f"Going on in {session.folder.path} from step {session.training.step}.", markup=False)
+        out.print(f"Going on in {session.folder.path} from step {session.training.step}.")
         return
     if session.teacher and session.taken:
         taken, left = session.taken.loaded, session.taken.left
         out.print(
             f"Starting with {len(taken)} of {len(taken) + len(left)} weights of {session.teacher.path}, and its "
-            f"vocabulary where a side is the same; loaded: {by_part(taken)}; new: {by_part(left) or 'none'}.",
-            markup=False,
+            f"vocabulary where a side is the same; loaded: {by_part(taken)}; new: {by_part(left) or 'none'}."
         )
     for place, (text, tokens, again) in enumerate(session.examples(3)):
         if not place:
             out.print("The first training text, in tokens, and put together again where that differs:")
-        out.print(f"    {shortened(' | '.join(tokens).replace(LINE_END, '⏎'), 200)}", style="dim", markup=False)
+        out.print(f"    {shortened(' | '.join(tokens))}", style="dim")
         if again != text:
-            out.print(f"      → {shortened(again.replace(LINE_END, '⏎'), 200)}", style="dim", markup=False)
+            out.print(f"      → {shortened(again)}", style="dim")
 
 
 def by_part(names: Sequence[str]) -> str:
@@ -140,8 +144,10 @@ def by_part(names: Sequence[str]) -> str:
     return ", ".join(f"{part} ({len(some)})" if len(some) > 1 else some[0] for part, some in parts.items())
 
 
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shortened(text: str) -> str:
+    """On one line."""
+    text = text.replace("\n", "⏎")
+    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
 
 
 def follow(session: Session) -> bool:
@@ -159,26 +165,22 @@ def follow(session: Session) -> bool:
             leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
         asked.append(number)
 
-    handlers = {number: signal.signal(number, ask) for number in STOPPING}
-    try:
-        with Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal) as live:
-            began = session.training.seconds
-            told = False
-            for progress in session.steps():
-                live.update(Text(live_line(progress)), refresh=False)
-                if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
-                    out.print(f"About {clock(left(progress))} to go.")
-                    told = True
-                if progress.valid is not None:
-                    show_validation(progress)
-                if asked and not progress.finished:
-                    session.save()
-                    live.update(Text(""))
-                    out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
-                    return False
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    live = Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal)
+    with handled_by(ask), live:
+        began = session.training.seconds
+        told = False
+        for progress in session.steps():
+            live.update(Text(live_line(progress)), refresh=False)
+            if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
+                out.print(f"About {clock(left(progress))} to go.")
+                told = True
+            if progress.valid is not None:
+                show_validation(progress, progress.valid)
+            if asked and not progress.finished:
+                session.save()
+                live.update(Text(""))
+                out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
+                return False
     return True
 
 
@@ -208,13 +210,10 @@ def live_line(progress: Progress) -> str:
     )
 
 
-def show_validation(progress: Progress) -> None:
-    assert progress.valid is not None
-    import math
-
+def show_validation(progress: Progress, valid: dict[str, float]) -> None:
     from regard.runs import told
 
-    metrics = "   ".join(told(progress.valid)) or f"perplexity {math.exp(min(700.0, progress.valid['loss'])):.3f}"
+    metrics = "   ".join(told(valid)) or f"perplexity {math.exp(min(700.0, valid['loss'])):.3f}"
     best = "   best so far" if progress.improved else ""
     out.print(
         f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   valid {metrics}   "
@@ -222,7 +221,7 @@ def show_validation(progress: Progress) -> None:
     )
     for sample in progress.samples[:1]:
         shown = f"{sample.source}\n→ {sample.output}" if sample.source else sample.output
-        out.print(indent(shown, "    "), style="dim", markup=False)
+        out.print(indent(shown, "    "), style="dim")
     if progress.finished:
         out.print(f"Finished: {progress.finished}.")
 

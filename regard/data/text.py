@@ -19,7 +19,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from regard.interface import UserError
+from regard.config import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20

@@ -83,7 +83,7 @@ def _scored(
             lines.append(f"  {kind:20} F1 {value:7.2f}   {right:,} of {said:,} and {there:,}")
     else:
         lines += [f"macro F1   {found.f1:7.2f}", f"Matthews   {found.matthews:7.2f}", *confusion_matrix(found)]
-    return Scored(tuple(lines), asdict(found))
+    return Scored(lines, asdict(found))
 
 
 def confusion_matrix(found: LabelsScored) -> list[str]:

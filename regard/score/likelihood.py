@@ -246,4 +246,4 @@ def score_language(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Opti
         **asdict(found),
         "weights": dict(zip(asked.names, scored.weights, strict=True)),
     }
-    return Scored(tuple(lines), facts)
+    return Scored(lines, facts)

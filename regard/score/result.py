@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.predict.decoding import Decoding
-from regard.predict.inputs import some_at_once
+from regard.predict.inputs import answers
 from regard.run import Run
 from regard.score.alignment import Links
 
@@ -25,16 +25,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Scored:
-    lines: tuple[str, ...]  # for people
+    lines: list[str]  # for people
     facts: dict[str, Any]  # for JSON
 
 
 def answered(run: Run, raws: Iterable[Any], how: Decoding | None, told: Callable[[str], None] | None) -> list[str]:
     """What a run answers, as `predict` does."""
     found: list[str] = []
-    for some in some_at_once(raws):
-        for answer in run.task.answer(run, some, how, first_line=len(found)):
-            found.append(answer.text)
-            if told is not None:
-                told(answer.text)
+    for _, answer in answers(run, raws, how):
+        found.append(answer.text)
+        if told is not None:
+            told(answer.text)
     return found

@@ -124,4 +124,4 @@ def score_translations(runs: Sequence[Run], examples: Sequence[tuple[str, str]],
         facts[metric.key] = {"value": found.values[metric.key], "signature": metric.note()}
     facts |= {"alignment_error": found.alignment_error, "diagonal_error": found.diagonal_error}
     facts["by_length"] = [bucket._asdict() for bucket in found.by_length]
-    return Scored(tuple(lines), facts)
+    return Scored(lines, facts)
