@@ -33,7 +33,7 @@ from regard.recipe import parse_recipe
 from regard.run import Run, build_model
 from regard.show.attention_page import attention_page
 from regard.show.colours import LEGEND, SHADES, paper_colour, shade
-from regard.show.heat_map import HeatMap, gate_map, heat_map, heat_map_svg
+from regard.show.heat_map import HeatMap, gate_map
 from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
@@ -194,7 +194,7 @@ def test_an_empty_target_is_a_picture_without_rows():
     assert seen.rows == ()
     assert seen.weights.shape == (0, 3)
     assert "cat" in str(seen)
-    ElementTree.fromstring(heat_map_svg(seen))
+    ElementTree.fromstring(seen.svg())
 
 
 def test_nothing_to_look_at():
@@ -268,7 +268,7 @@ WIDE = ["猫", "は", "眠っている", "。", "<eos>"]
 @pytest.mark.parametrize("source, target", [(SOURCE, TARGET), (WIDE, ["the", "猫猫", "."]), (["a"], ["b"])])
 def test_without_colour_every_word_and_every_weight_is_there(source, target):
     seen = seen_of(source, target)
-    plain = heat_map(seen, width=80).plain
+    plain = seen.text(80).plain
     assert "\x1b" not in plain
     header, *rows, legend = plain.split("\n")
     assert header.split() == source
@@ -289,7 +289,7 @@ def test_without_colour_every_word_and_every_weight_is_there(source, target):
 @pytest.mark.parametrize("words", [SOURCE * 3, WIDE * 4], ids=["narrow", "wide"])
 def test_a_long_sentence_stands_upright_within_the_width(words):
     seen = seen_of(words, TARGET)
-    *lines, legend = heat_map(seen, width=70).plain.split("\n")
+    *lines, legend = seen.text(70).plain.split("\n")
     assert max(map(cell_len, lines)) <= 70
     tall = max(map(len, words))
     header, rows = lines[:tall], lines[tall:]
@@ -305,7 +305,7 @@ def test_a_long_sentence_stands_upright_within_the_width(words):
 
 def test_in_colour_it_says_the_same():
     seen, written = seen_of(SOURCE, TARGET), io.StringIO()
-    Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(heat_map(seen, width=80))
+    Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(seen.text(80))
     assert "\x1b[" in written.getvalue()
     assert "petit" in written.getvalue()
 
@@ -313,7 +313,7 @@ def test_in_colour_it_says_the_same():
 def test_the_svg_is_xml_and_holds_any_word():
     awkward = ["<b>&", '"quoted"', "it's", "猫", "bell\x07\x1b[31m"]
     seen = seen_of([*awkward, "<eos>"], awkward)
-    root = ElementTree.fromstring(heat_map_svg(seen))
+    root = ElementTree.fromstring(seen.svg())
     space = "{http://www.w3.org/2000/svg}"
     texts = [text.text or "" for text in root.iter(f"{space}text")]
     for word in awkward[:-1]:

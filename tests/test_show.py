@@ -22,7 +22,7 @@ from rich.console import Console
 
 from regard.show.colours import SHADES, shade
 from regard.show.numbers import decades
-from regard.show.picture_map import ACCENT, STRENGTH, TALLEST, picture_map, picture_svg, png
+from regard.show.picture_map import ACCENT, STRENGTH, TALLEST, PictureMap, png
 
 FOLDER = Path(__file__).parent.parent / "regard" / "show"
 MODULES = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.py")}
@@ -65,6 +65,10 @@ def picture(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
+def picture_map(pixels: np.ndarray, weights: np.ndarray, kind: str = "attention") -> PictureMap:
+    return PictureMap(pixels, weights, "cat", kind)
+
+
 WEIGHTS = np.array([[0.0, 0.01, 0.2], [0.03, 0.12, 0.05]])
 
 
@@ -95,9 +99,9 @@ def test_a_png_holds_the_pixels(shape):
     "shape, width", [((8, 12), 80), ((8, 12, 3), 30), ((200, 300, 3), 100), ((2, 30), 60), ((9, 8), 11)]
 )
 def test_in_the_terminal_every_patch_has_its_shade_and_the_picture_behind_it(shape, width):
-    drawn = picture_map(picture(*shape), WEIGHTS, width=width)
+    drawn = picture_map(picture(*shape), WEIGHTS).text(width)
     *lines, legend = drawn.plain.split("\n")
-    assert legend.startswith("attention, of the largest weight (0.2): · ")
+    assert legend.startswith("cat: attention, of the largest weight (0.2): · ")
     assert len(lines) <= TALLEST and {cell_len(line) for line in lines} == {len(lines[0])} and len(lines[0]) <= width
     high, wide = len(lines) // 2, len(lines[0]) // 3
     for row, weights in enumerate(WEIGHTS):
@@ -111,7 +115,7 @@ def test_in_the_terminal_a_picture_keeps_its_colours_where_nobody_looked():
     pixels = np.zeros((4, 4, 3), np.uint8)
     pixels[:2], pixels[2:] = (10, 200, 30), (50, 60, 70)
     weights = np.array([[0.0, 0.0], [0.0, 0.5]])
-    drawn = picture_map(pixels, weights, width=8)
+    drawn = picture_map(pixels, weights).text(8)
     styles = [str(span.style) for span in drawn.spans]
     assert styles[0] == "rgb(10,200,30) on rgb(10,200,30)"
     tinted = [round(a + (b - a) * STRENGTH) for a, b in zip((50, 60, 70), ACCENT, strict=True)]
@@ -123,7 +127,7 @@ def test_in_the_terminal_a_picture_keeps_its_colours_where_nobody_looked():
 
 def test_the_svg_holds_the_picture_and_a_pane_for_each_patch():
     pixels = picture(8, 12, 3)
-    root = ElementTree.fromstring(picture_svg(pixels, WEIGHTS, kind="<b> & attention", size=120))
+    root = ElementTree.fromstring(picture_map(pixels, WEIGHTS, "<b> & attention").svg(120))
     (image,) = root.iter(f"{SVG}image")
     assert np.array_equal(read_png(b64decode(image.attrib["href"].partition(",")[2])), pixels)
     panes = list(root.find(f"{SVG}g") or ())
@@ -132,14 +136,14 @@ def test_the_svg_holds_the_picture_and_a_pane_for_each_patch():
     places = np.array([[float(pane.attrib[name]) for name in ("x", "y", "width", "height")] for pane in panes])
     assert np.allclose(places, [[40 * c, 40 * r, 40, 40] for r in range(2) for c in range(3)])
     assert panes[2][0].text == "row 1, column 3: 0.2"
-    assert [text.text for text in root.iter(f"{SVG}text")] == ["<b> & attention; full colour at 0.2"]
+    assert [text.text for text in root.iter(f"{SVG}text")] == ["cat: <b> & attention; full colour at 0.2"]
 
 
 def test_a_browser_shows_the_picture_under_its_panes(tmp_path):
     pixels = np.full((4, 4), 255, np.uint8)
     pixels[:, 2:] = 0
     file = tmp_path / "picture.svg"
-    file.write_text(picture_svg(pixels, np.array([[0.0, 0.0], [1.0, 1.0]]), size=40), encoding="utf-8")
+    file.write_text(picture_map(pixels, np.array([[0.0, 0.0], [1.0, 1.0]])).svg(40), encoding="utf-8")
     with chromium() as browser, visit(browser, file, width=40, height=68) as seen:
         shot = b64encode(seen.page.screenshot()).decode()
         seen.page.goto("about:blank")
@@ -168,12 +172,11 @@ def test_a_browser_shows_the_picture_under_its_panes(tmp_path):
     ],
 )
 def test_what_is_no_picture_or_no_map_is_refused(pixels, weights, said):
-    for draw in (lambda: picture_map(pixels, weights, width=80), lambda: picture_svg(pixels, weights)):
-        with pytest.raises(ValueError) as problem:
-            draw()
-        assert said in str(problem.value)
+    with pytest.raises(ValueError) as problem:
+        picture_map(pixels, weights)
+    assert said in str(problem.value)
 
 
 def test_nothing_looked_at_is_a_plain_picture():
-    assert "·" in picture_map(picture(4, 4), np.zeros((2, 2)), width=80).plain
-    assert 'fill-opacity="0.000"' in picture_svg(picture(4, 4), np.zeros((2, 2)))
+    assert "·" in picture_map(picture(4, 4), np.zeros((2, 2))).text(80).plain
+    assert 'fill-opacity="0.000"' in picture_map(picture(4, 4), np.zeros((2, 2))).svg()

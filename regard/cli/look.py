@@ -151,7 +151,7 @@ def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *
 def show_gradients(run: Run, length: int | None, html: Path | None, *, as_json: bool) -> None:
     from regard.look.gradient_report import felt_chart, felt_rows, gate_rows, gradient_sections, spectrum_rows, summary
     from regard.look.gradients import LENGTH, reach
-    from regard.show.chart_page import chart_page
+    from regard.show.line_chart import chart_page
     from regard.show.text_plot import text_plot, text_table
 
     with nullcontext() if html is None else written_to(html) as write:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from regard.look.gradients import Reach
-from regard.show.chart_page import Section
-from regard.show.line_chart import Curve, LineChart
+from regard.show.line_chart import Curve, LineChart, Section
 from regard.show.numbers import NONE, scientific
 from regard.show.text_plot import bars
 

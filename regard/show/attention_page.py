@@ -64,17 +64,21 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
     """One HTML document with all it needs inside."""
     if not sentences:
         raise ValueError("a page needs a sentence.")
+    described, weights = [], []
+    for sentence in sentences:
+        views: list[dict[str, object]] = []
+        for view in sentence.views:
+            views.append({"id": f"weights-{len(described)}-{len(views)}", **_described(view)})
+            packed = b64encode(zlib.compress(as_bytes(view.weights).tobytes())).decode()
+            weights.append(f'<script type="text/plain" id="{views[-1]["id"]}">{packed}</script>')
+        texts = {name: legible(vars(sentence)[name]) for name in ("title", "output", "note")}
+        described.append({**texts, "views": views})
     content = {
         "title": legible(title),
         "words": dict(words),
         "scales": {theme: colour_scale(*ends) for theme, ends in SCALES.items()},
-        "sentences": [_described(sentence, place) for place, sentence in enumerate(sentences)],
+        "sentences": described,
     }
-    weights = (
-        f'<script type="text/plain" id="weights-{s}-{v}">{_pack(view.weights)}</script>'
-        for s, sentence in enumerate(sentences)
-        for v, view in enumerate(sentence.views)
-    )
     return fill_template(
         "attention_page.html", title=escape(legible(title)), content=inert_json(content), weights="\n".join(weights)
     )
@@ -97,22 +101,12 @@ def as_bytes(weights: NDArray[np.floating]) -> NDArray[np.uint8]:
     return rounded
 
 
-def _pack(weights: NDArray[np.floating]) -> str:
-    return b64encode(zlib.compress(as_bytes(weights).tobytes())).decode()
-
-
-def _described(sentence: Sentence, place: int) -> dict[str, object]:
+def _described(view: View) -> dict[str, object]:
     """All but the weights."""
-    views = [
-        {
-            "id": f"weights-{place}-{number}",
-            "name": legible(view.name),
-            "layer": view.layer,
-            "heads": len(view.weights),
-            "rows": [visible(token) for token in view.rows],
-            "columns": [visible(token) for token in view.columns],
-        }
-        for number, view in enumerate(sentence.views)
-    ]
-    title, output, note = map(legible, (sentence.title, sentence.output, sentence.note))
-    return {"title": title, "output": output, "note": note, "views": views}
+    return {
+        "name": legible(view.name),
+        "layer": view.layer,
+        "heads": len(view.weights),
+        "rows": [visible(token) for token in view.rows],
+        "columns": [visible(token) for token in view.columns],
+    }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from regard.show.attention_page import Sentence, notebook_frame
@@ -31,11 +31,49 @@ class HeatMap:
         return self.text(100).plain
 
     def text(self, width: int) -> Text:
-        """For a terminal."""
-        return heat_map(self, width=width)
+        """For a terminal; headers stand upright where the words do not fit side by side."""
+        names = max(map(cell_len, self.rows), default=0)
+        widths = [max(2, cell_len(word)) for word in self.columns]
+        headers = [" ".join(map(set_cell_size, self.columns, widths))]
+        if names + sum(widths) + len(widths) > width:
+            widths, tall = [2] * len(widths), max(map(len, self.columns))
+            upright = [word.rjust(tall) for word in self.columns]
+            headers = [" ".join(set_cell_size(word[line], 2) for word in upright) for line in range(tall)]
+        text = Text()
+        for header in headers:
+            text.append(f"{' ' * names} {header}".rstrip() + "\n", style="bold")
+        for word, weights in zip(self.rows, self.weights.tolist(), strict=True):
+            text.append(f"{' ' * (names - cell_len(word))}{word} ", style="bold")
+            for size, weight in zip(widths, weights, strict=True):
+                mark = shade(weight)
+                text.append((mark.center(size) if mark == "·" else mark * size) + " ", style=_style(weight))
+            text.append("\n")
+        text.append(f"{self.kind}: {LEGEND}", style="dim")
+        return text
 
     def svg(self) -> str:
-        return heat_map_svg(self)
+        """A picture for a page or a paper."""
+        size, font = 34, 15
+        left = 24 + round(0.62 * font * max(len(word) for word in (*self.rows, "")))
+        top = 24 + round(0.5 * font * max(len(word) for word in self.columns))
+        slant = round(0.42 * font * len(self.columns[-1]))
+        wide, high = left + size * len(self.columns) + slant + 24, top + size * len(self.rows) + 44
+        parts = svg_begin(wide, high, font)
+        for column, word in enumerate(self.columns):
+            x = left + column * size + size // 2
+            parts.append(f'<text transform="translate({x},{top - 8}) rotate(-40)" fill="#222">{svg_text(word)}</text>')
+        for row, (word, weights) in enumerate(zip(self.rows, self.weights.tolist(), strict=True)):
+            y = top + row * size
+            middle = y + size // 2 + font // 3
+            parts.append(f'<text x="{left - 8}" y="{middle}" text-anchor="end" fill="#222">{svg_text(word)}</text>')
+            for column, weight in enumerate(weights):
+                fill = "#{:02x}{:02x}{:02x}".format(*paper_colour(weight))
+                label = f"{word} looks at {self.columns[column]}: {weight:.2f}"
+                place = f'x="{left + column * size}" y="{y}" width="{size - 2}" height="{size - 2}"'
+                parts.append(f'<rect {place} rx="3" fill="{fill}"><title>{svg_text(label)}</title></rect>')
+        caption = svg_text(f"{self.kind}; dark is much")
+        parts.append(f'<text x="{left}" y="{high - 16}" fill="#666" font-size="12">{caption}</text></svg>')
+        return "\n".join(parts) + "\n"
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
         """For JSON."""
@@ -47,27 +85,6 @@ class HeatMap:
         return notebook_frame(self.near()) if self.near else None
 
 
-def heat_map(seen: HeatMap, *, width: int) -> Text:
-    """Upright headers where the words do not fit side by side."""
-    names = max(map(cell_len, seen.rows), default=0)
-    widths = [max(2, cell_len(word)) for word in seen.columns]
-    headers = [" ".join(map(_fit, seen.columns, widths))]
-    if names + sum(widths) + len(widths) > width:
-        widths, tall = [2] * len(widths), max(map(len, seen.columns))
-        headers = [" ".join(_fit(word.rjust(tall)[line], 2) for word in seen.columns) for line in range(tall)]
-    text = Text()
-    for header in headers:
-        text.append(f"{' ' * names} {header}".rstrip() + "\n", style="bold")
-    for word, weights in zip(seen.rows, seen.weights.tolist(), strict=True):
-        text.append(f"{' ' * (names - cell_len(word))}{word} ", style="bold")
-        for size, weight in zip(widths, weights, strict=True):
-            mark = shade(weight)
-            text.append((mark.center(size) if mark == "·" else mark * size) + " ", style=_style(weight))
-        text.append("\n")
-    text.append(f"{seen.kind}: {LEGEND}", style="dim")
-    return text
-
-
 def gate_map(title: str, tokens: Sequence[str], columns: Mapping[str, NDArray[np.floating]]) -> Text:
     """Tokens down, each column's value as a shade and in digits; one that goes beyond 1 is shaded by its largest."""
     full = [max(1.0, *values) for values in columns.values()]
@@ -75,48 +92,23 @@ def gate_map(title: str, tokens: Sequence[str], columns: Mapping[str, NDArray[np
     names = max(map(cell_len, tokens))
     widths = [max(7, cell_len(name)) for name in columns]
     text = Text(f"{title}\n", style="bold")
-    text.append(f"{' ' * names}  {'  '.join(map(_fit, columns, widths))}".rstrip() + "\n", style="bold")
+    text.append(f"{' ' * names}  {'  '.join(map(set_cell_size, columns, widths))}".rstrip() + "\n", style="bold")
     for token, row in zip(tokens, zip(*columns.values(), strict=True), strict=True):
         text.append(f"{' ' * (names - cell_len(token))}{token}", style="bold")
         for value, most, size in zip(row, full, widths, strict=True):
             text.append("  " + shade(value / most) * 2, style=_style(value / most))
-            text.append(_fit(f" {value:.2f}", size - 2))
+            text.append(f" {value:.2f}".ljust(size - 2))
         text.append("\n")
     return text
 
 
-def heat_map_svg(seen: HeatMap) -> str:
-    """The same picture as a file of its own, for a page or a paper."""
-    size, font = 34, 15
-    left = 24 + round(0.62 * font * max(len(word) for word in (*seen.rows, "")))
-    top = 24 + round(0.5 * font * max(len(word) for word in seen.columns))
-    slant = round(0.42 * font * len(seen.columns[-1]))
-    wide, high = left + size * len(seen.columns) + slant + 24, top + size * len(seen.rows) + 44
-    parts = [svg_begin(wide, high, font), f'<rect width="{wide}" height="{high}" fill="#ffffff"/>']
-    for column, word in enumerate(seen.columns):
-        x = left + column * size + size // 2
-        parts.append(f'<text transform="translate({x},{top - 8}) rotate(-40)" fill="#222">{svg_text(word)}</text>')
-    for row, (word, weights) in enumerate(zip(seen.rows, seen.weights.tolist(), strict=True)):
-        y = top + row * size
-        middle = y + size // 2 + font // 3
-        parts.append(f'<text x="{left - 8}" y="{middle}" text-anchor="end" fill="#222">{svg_text(word)}</text>')
-        for column, weight in enumerate(weights):
-            fill = "#{:02x}{:02x}{:02x}".format(*paper_colour(weight))
-            label = f"{word} looks at {seen.columns[column]}: {weight:.2f}"
-            parts.append(
-                f'<rect x="{left + column * size}" y="{y}" width="{size - 2}" height="{size - 2}" rx="3" fill="{fill}">'
-                f"<title>{svg_text(label)}</title></rect>"
-            )
-    caption = f"{seen.kind}; dark is much"
-    parts.append(f'<text x="{left}" y="{high - 16}" fill="#666" font-size="12">{svg_text(caption)}</text></svg>')
-    return "\n".join(parts) + "\n"
-
-
-def svg_begin(wide: int, high: int, font: int) -> str:
-    return (
+def svg_begin(wide: int, high: int, font: int) -> list[str]:
+    """A picture on white."""
+    return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
-        f'font-family="system-ui, sans-serif" font-size="{font}">'
-    )
+        f'font-family="system-ui, sans-serif" font-size="{font}">',
+        f'<rect width="{wide}" height="{high}" fill="#ffffff"/>',
+    ]
 
 
 def svg_text(text: str) -> str:
@@ -126,7 +118,3 @@ def svg_text(text: str) -> str:
 
 def _style(weight: float) -> str:
     return "dim" if shade(weight) == "·" else "rgb({},{},{})".format(*terminal_colour(weight))
-
-
-def _fit(word: str, size: int) -> str:
-    return word + " " * (size - cell_len(word))

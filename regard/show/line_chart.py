@@ -1,4 +1,5 @@
-"""Lines over categories or numbers as one SVG picture, readable on light and dark pages and without colour."""
+"""Lines over categories or numbers as one SVG picture, readable on light and dark pages and without colour; and pages
+of such charts, one HTML file each that opens anywhere, with the numbers behind every chart and no script."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from regard.show.numbers import decades, power_of_ten
+from regard.show.markup import Rows, fill_template, html_grid, html_table, numbers_behind, policy_hash, quiet, scroller
+from regard.show.numbers import decades, power_of_ten, scientific
 
 LINE_COLOURS = ("#d1495b", "#2e86ab", "#3a9d5d", "#b5761f", "#7a5ea8", "#5b6770")
 LINE_DASHES = ("", "7 4", "2 4", "10 3 2 3")
@@ -170,3 +172,38 @@ def _apart(heights: Sequence[float], least: float = 17.0) -> list[float]:
     for place in reversed(order):
         last = placed[place] = min(placed[place], last - least)
     return placed
+
+
+# --- a page of charts ---------------------------------------------------------------------------------------------
+
+
+class Section(NamedTuple):
+    """A part of a page; it is left out if it has neither charts nor rows."""
+
+    title: str
+    about: str
+    charts: Sequence[LineChart]
+    rows: Rows  # whose first two columns are words
+
+
+def chart_page(sections: Sequence[Section], *, title: str, about: str, foot: str) -> str:
+    return fill_template(
+        "chart_page.html",
+        chart_style=policy_hash(CHART_STYLE),
+        title=escape(title),
+        about=escape(about),
+        sections="\n".join(_section(section) for section in sections if section.charts or section.rows),
+        foot=escape(foot),
+    )
+
+
+def _section(section: Section) -> str:
+    parts = [f"<h2>{escape(section.title)}</h2>", quiet(section.about), *map(_figure, section.charts)]
+    return "\n".join([*parts, html_table(section.rows, kind="named")])
+
+
+def _figure(chart: LineChart) -> str:
+    names = [chart.counted, *(curve.name for curve in chart.curves)]
+    columns = zip(*(curve.values for curve in chart.curves), strict=True)
+    rows = [[str(at), *map(scientific, values)] for at, values in enumerate(columns, start=chart.first)]
+    return f"<figure>{scroller(line_chart(chart))}{numbers_behind(html_grid(names, rows))}</figure>"

@@ -41,20 +41,22 @@ def inert_json(value: object) -> str:
     return json.dumps(value).replace("<", "\\u003c")
 
 
-def html_table(rows: Rows, *, wordy: Collection[str] = ()) -> str:
-    """Columns that are `wordy` hold sentences."""
-    return html_grid(list(rows[0]), [list(row.values()) for row in rows], wordy=wordy)
+def html_table(rows: Rows, *, wordy: Collection[str] = (), kind: str = "") -> str:
+    """In a box that scrolls; columns that are `wordy` hold sentences. Nothing, if there are no rows."""
+    return html_grid(list(rows[0]), [list(row.values()) for row in rows], wordy=wordy, kind=kind) if rows else ""
 
 
-def html_grid(names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Collection[str] = ()) -> str:
+def html_grid(
+    names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Collection[str] = (), kind: str = ""
+) -> str:
     """A table whose columns may share a name."""
-    kinds = [' class="wordy"' if name in wordy else "" for name in names]
-    head = "".join(f'<th scope="col"{kind}>{safe(name)}</th>' for name, kind in zip(names, kinds, strict=True))
+    marks = [' class="wordy"' if name in wordy else "" for name in names]
+    head = "".join(f'<th scope="col"{mark}>{safe(name)}</th>' for name, mark in zip(names, marks, strict=True))
     body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{safe(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>\n"
+        f"<tr>{''.join(f'<td{mark}>{safe(cell)}</td>' for cell, mark in zip(row, marks, strict=True))}</tr>\n"
         for row in rows
     )
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+    return scroller(f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>", kind)
 
 
 def scroller(inner: str, kind: str = "") -> str:
@@ -64,7 +66,7 @@ def scroller(inner: str, kind: str = "") -> str:
 
 def numbers_behind(table: str) -> str:
     """The table of a chart, closed at first."""
-    return f"<details><summary>The numbers</summary>{scroller(table)}</details>"
+    return f"<details><summary>The numbers</summary>{table}</details>"
 
 
 def quiet(text: str) -> str:

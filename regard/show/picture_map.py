@@ -34,64 +34,65 @@ class PictureMap:
     answer: str
     kind: str  # "attention", say
 
+    def __post_init__(self) -> None:
+        pixels, weights = self.pixels, self.weights
+        if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (3,)) or pixels.ndim < 2 or not pixels.size:
+            raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}, but must be uint8 (height, width) or (…, 3).")
+        if weights.ndim != 2 or not weights.size or not bool(np.all(np.isfinite(weights) & (weights >= 0))):
+            raise ValueError(f"weights are {weights.shape}, but must be (rows, columns), finite and not negative.")
+
     def __str__(self) -> str:
         return self.text(80).plain
 
-    def text(self, width: int) -> Text:
-        """For a terminal."""
-        return picture_map(self.pixels, self.weights, width=width, kind=f"{self.answer}: {self.kind}")
+    @property
+    def shares(self) -> NDArray[np.floating]:
+        """Of the largest weight."""
+        return self.weights / (self.weights.max() or 1.0)
 
-    def svg(self) -> str:
-        return picture_svg(self.pixels, self.weights, kind=f"{self.answer}: {self.kind}")
+    def text(self, width: int) -> Text:
+        """For a terminal: each patch as a block of its shade, so that it can be read without colour; with colour, the
+        shade tints the picture behind it."""
+        rows, columns = self.weights.shape
+        shape = (self.pixels.shape[1] / columns) / (self.pixels.shape[0] / rows)  # width of a patch over its height
+        # lines of a patch; a character is half as wide as it is high
+        lines = max(1, min(TALLEST // rows, int(width / columns / shape / 2)))
+        wide = max(1, min(int(2 * lines * shape), width // columns))
+        shares = self.shares.repeat(lines, 0).repeat(wide, 1).tolist()
+        text = Text()
+        for colours, line in zip(_resized(self.pixels, rows * lines, columns * wide).tolist(), shares, strict=True):
+            for colour, share in zip(colours, line, strict=True):
+                front = blend(colour, ACCENT, STRENGTH * share)
+                text.append(shade(share), style="rgb({},{},{}) on rgb({},{},{})".format(*front, *colour))
+            text.append("\n")
+        most = f"of the largest weight ({self.weights.max():.3g})"
+        text.append(f"{self.answer}: {self.kind}, {most}: {LEGEND}", style="dim")
+        return text
+
+    def svg(self, size: int = 448) -> str:
+        """The picture, `size` wide, and over it a pane for each patch, the stronger the more it was looked at."""
+        rows, columns = self.weights.shape
+        high = round(size * self.pixels.shape[0] / self.pixels.shape[1])
+        down, across = high / rows, size / columns
+        parts = [
+            *svg_begin(size, high + 28, 12),
+            f'<image width="{size}" height="{high}" preserveAspectRatio="none" style="image-rendering: pixelated" '
+            f'href="data:image/png;base64,{b64encode(png(self.pixels)).decode()}"/>',
+            '<g fill="#{:02x}{:02x}{:02x}">'.format(*ACCENT),
+        ]
+        for (row, column), share in np.ndenumerate(self.shares):
+            label = f"row {row + 1}, column {column + 1}: {self.weights[row, column]:.3g}"
+            parts.append(
+                f'<rect x="{column * across:.2f}" y="{row * down:.2f}" width="{across:.2f}" height="{down:.2f}" '
+                f'fill-opacity="{STRENGTH * share:.3f}"><title>{label}</title></rect>'
+            )
+        caption = svg_text(f"{self.answer}: {self.kind}; full colour at {self.weights.max():.3g}")
+        return "\n".join([*parts, f'</g><text x="4" y="{high + 19}" fill="#444">{caption}</text></svg>']) + "\n"
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
         """For JSON: as a map with one row, whose columns are the patches."""
         places = [f"{row + 1},{column + 1}" for row, column in np.ndindex(*self.weights.shape)]
         weights = [self.weights.round(digits).flatten().tolist()]
         return {"source": places, "target": [self.answer], "kind": self.kind, "weights": weights}
-
-
-def picture_map(pixels: Pixels, weights: NDArray[np.floating], *, width: int, kind: str = "attention") -> Text:
-    """Each patch as a block of its shade, so that it can be read without colour; with colour, the shade tints the
-    picture behind it."""
-    shares, most = _shares_of(pixels, weights)
-    rows, columns = shares.shape
-    shape = (pixels.shape[1] / columns) / (pixels.shape[0] / rows)  # width of a patch over its height
-    lines = max(1, min(TALLEST // rows, int(width / columns / shape / 2)))  # of a patch; a character is half as wide
-    wide = max(1, min(int(2 * lines * shape), width // columns))
-    seen = _resized(pixels, rows * lines, columns * wide)
-    text = Text()
-    for row, line in enumerate(seen.tolist()):
-        for column, colour in enumerate(line):
-            share = float(shares[row // lines, column // wide])
-            front = blend(colour, ACCENT, STRENGTH * share)
-            text.append(shade(share), style="rgb({},{},{}) on rgb({},{},{})".format(*front, *colour))
-        text.append("\n")
-    text.append(f"{kind}, of the largest weight ({most:.3g}): {LEGEND}", style="dim")
-    return text
-
-
-def picture_svg(pixels: Pixels, weights: NDArray[np.floating], *, kind: str = "attention", size: int = 448) -> str:
-    """The picture, `size` wide, and over it a pane for each patch, the stronger the more it was looked at."""
-    shares, most = _shares_of(pixels, weights)
-    rows, columns = shares.shape
-    high = round(size * pixels.shape[0] / pixels.shape[1])
-    down, across = high / rows, size / columns
-    parts = [
-        svg_begin(size, high + 28, 12),
-        f'<rect width="{size}" height="{high + 28}" fill="#ffffff"/>',
-        f'<image width="{size}" height="{high}" preserveAspectRatio="none" style="image-rendering: pixelated" '
-        f'href="data:image/png;base64,{b64encode(png(pixels)).decode()}"/>',
-        '<g fill="#{:02x}{:02x}{:02x}">'.format(*ACCENT),
-    ]
-    for (row, column), share in np.ndenumerate(shares):
-        label = f"row {row + 1}, column {column + 1}: {weights[row, column]:.3g}"
-        parts.append(
-            f'<rect x="{column * across:.2f}" y="{row * down:.2f}" width="{across:.2f}" height="{down:.2f}" '
-            f'fill-opacity="{STRENGTH * share:.3f}"><title>{label}</title></rect>'
-        )
-    caption = f"{kind}; full colour at {most:.3g}"
-    return "\n".join([*parts, f'</g><text x="4" y="{high + 19}" fill="#444">{svg_text(caption)}</text></svg>']) + "\n"
 
 
 def png(pixels: Pixels) -> bytes:
@@ -103,16 +104,6 @@ def png(pixels: Pixels) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )
-
-
-def _shares_of(pixels: Pixels, weights: NDArray[np.floating]) -> tuple[NDArray[np.floating], float]:
-    """Of the largest weight, and that weight."""
-    if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (3,)) or pixels.ndim < 2 or not pixels.size:
-        raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}, but must be uint8 (height, width) or (…, 3).")
-    if weights.ndim != 2 or not weights.size or not bool(np.all(np.isfinite(weights) & (weights >= 0))):
-        raise ValueError(f"weights are {weights.shape}, but must be (rows, columns) of numbers that are not negative.")
-    most = float(weights.max())
-    return weights / (most or 1.0), most
 
 
 def _resized(pixels: Pixels, high: int, wide: int) -> Pixels:

@@ -7,7 +7,7 @@ up in the theme that is on when it draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -17,6 +17,7 @@ from regard.show.text import brief
 
 Chart = dict[str, Any]  # {"name": what its button says, "data": traces, "layout": title, axes, height}
 Trace = dict[str, Any]
+Model = Mapping[str, Any]  # with its name and its place among the models, which says how it is drawn
 
 MODEL_COLOURS = 6  # in report_page.html; signs and dashes go round at another pace, so that 42 models look different
 MODEL_SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖", "star": "★"}
@@ -71,31 +72,33 @@ def model_style(place: int) -> tuple[str, str, str]:
     return symbol, f"<model-{place % MODEL_COLOURS}>", MODEL_DASHES[place % len(MODEL_DASHES)]
 
 
-def line(place: int, name: str, x: Sequence[Any], y: Sequence[Any]) -> Trace:
-    symbol, colour, dash = model_style(place)
-    drawn: Trace = {"x": x, "y": y, "name": plain(name), "legendgroup": place}
+def line(model: Model, x: Sequence[Any], y: Sequence[Any]) -> Trace:
+    symbol, colour, dash = model_style(model["place"])
+    drawn: Trace = {"x": x, "y": y, "name": plain(model["name"]), "legendgroup": model["place"]}
     drawn["mode"] = "lines+markers" if len(x) <= MANY else "lines"
     drawn["line"] = {"color": colour, "dash": dash, "width": 2.5}
     return drawn | {"marker": {"symbol": symbol, "color": colour, "size": 8}}
 
 
-def thin_line(place: int, x: Sequence[Any], y: Sequence[Any]) -> Trace:
+def thin_line(model: Model, x: Sequence[Any], y: Sequence[Any]) -> Trace:
     """A seed, behind the line of the mean."""
-    seed = {"x": x, "y": y, "mode": "lines", "line": {"color": model_style(place)[1], "width": 1}, "opacity": 0.5}
-    return seed | {"legendgroup": place, **BEHIND}
+    colour = model_style(model["place"])[1]
+    seed = {"x": x, "y": y, "mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.5}
+    return seed | {"legendgroup": model["place"], **BEHIND}
 
 
-def band(place: int, x: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trace:
+def band(model: Model, x: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trace:
     around = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]], "mode": "lines", "line": {"width": 0}}
-    filled = {"fill": "toself", "fillcolor": model_style(place)[1], "opacity": 0.15}
-    return around | filled | {"legendgroup": place, **BEHIND}
+    filled = {"fill": "toself", "fillcolor": model_style(model["place"])[1], "opacity": 0.15}
+    return around | filled | {"legendgroup": model["place"], **BEHIND}
 
 
-def dots(place: int, name: str, value: Chart) -> list[Trace]:
+def dots(model: Model, value: Chart) -> list[Trace]:
     """A mean with its interval, and each seed small beneath it."""
+    place = model["place"]
     symbol, colour, _ = model_style(place)
     mean, seeds = value["mean"], value["each"] if len(value["each"]) > 1 else []
-    dot: Trace = {"x": [mean], "y": [place], "mode": "markers", "name": plain(name)}
+    dot: Trace = {"x": [mean], "y": [place], "mode": "markers", "name": plain(model["name"])}
     dot["marker"] = {"symbol": symbol, "color": colour, "size": 13}
     if value["low"] is not None and value["high"] is not None:
         ends = {"array": [value["high"] - mean], "arrayminus": [mean - value["low"]]}

@@ -36,7 +36,7 @@ REACH = "How many steps lie between a word that is read and the word it matters 
 
 def report_page(comparison: Part) -> str:
     """One HTML document with all it needs inside."""
-    c = tidy(comparison)
+    c = _prepared(tidy(comparison))
     sections = [(key, title, inner) for key, (title, write) in SECTIONS.items() if (inner := write(c))]
     plotly = get_plotlyjs()
     return fill_template(
@@ -52,6 +52,19 @@ def report_page(comparison: Part) -> str:
         scales=inert_json({theme: colour_scale(*ends)[::15] for theme, ends in SCALES.items()}),
         plotly=plotly,
     )
+
+
+def _prepared(c: dict[str, Any]) -> Part:
+    """With what the sections share: a model's place and its name with its sign, a measure's title and decimals."""
+    for place, model in enumerate(c["models"]):
+        sign, colour = charts.MODEL_SIGNS[charts.model_style(place)[0]], place % charts.MODEL_COLOURS
+        signed = f'<i class="m{colour}" aria-hidden="true">{sign}</i>{escape(model["name"])}'
+        model |= {"place": place, "label": Html(f'<span class="model">{signed}</span>')}
+    for measure in c["measures"]:
+        means = [value["mean"] for model in c["models"] if (value := _value(model, measure))]
+        title = f"{measure['name']} ({measure['unit']})" if measure["unit"] else measure["name"]
+        measure |= {"title": title, "digits": decimals(means)}
+    return c | {"labels": {model["name"]: model["label"] for model in c["models"]}}
 
 
 # --- sections: markup, or nothing where there is nothing to tell -----------------------------------------------------
@@ -76,7 +89,7 @@ def _compared(c: Part) -> str:
     }
     rows, commands = [], {"The comparison": [made["command"]]}
     for model in c["models"]:
-        runs, name = model["runs"], _name(c, model["name"])
+        runs, name = model["runs"], model["label"]
         states = {state: sum(run["state"] == state for run in runs) for state in ("finished", "failed")}
         states["interrupted"] = sum(run["interrupted"] for run in runs)
         rows.append(
@@ -99,9 +112,8 @@ def _compared(c: Part) -> str:
         for name, lines in commands.items()
         if lines
     )
-    models = scroller(html_table(rows, wordy=("from", "runs"))) if rows else ""
     return (
-        f"{_facts(facts)}\n{models}\n"
+        f"{_facts(facts)}\n{html_table(rows, wordy=('from', 'runs'))}\n"
         f"<details><summary>Commands, settings and files</summary>{''.join(blocks)}</details>"
     )
 
@@ -110,24 +122,24 @@ def _quality(c: Part) -> str:
     measures = [measure for measure in c["measures"] if any(_value(model, measure) for model in c["models"])]
     if not measures:
         return _curves(c)
-    cells = html_table([{"model": _name(c, m["name"]), **_cells(c, measures, m["values"])} for m in c["models"]])
+    cells = html_table([{"model": m["label"], **_cells(c, measures, m["values"])} for m in c["models"]])
     names = charts.word_axis("model", [m["name"] for m in c["models"]], range=[len(c["models"]) - 0.5, -0.5])
     drawn = []
     for measure in measures:
-        known = [(place, m["name"], value) for place, m in enumerate(c["models"]) if (value := _value(m, measure))]
-        data = [trace for one in known for trace in charts.dots(*one)]
+        known = [(model, value) for model in c["models"] if (value := _value(model, measure))]
+        data = [trace for model, value in known for trace in charts.dots(model, value)]
         said = "with 95 % intervals" if any("error_x" in trace for trace in data) else "of each model"
         size = {"showlegend": False, "height": 150 + 56 * len(c["models"])}
         drawn.append(charts.chart(measure["name"], f"{measure['name']} {said}", data, _up(measure), names, **size))
     notes = ["Small marks are single seeds."] * (len(c["seeds"]) > 1)
     notes += [f"{m['name']}: {m['better']} is better. {m['note']}" for m in measures]
     below = f'<div class="notes">{"".join(map(quiet, notes))}</div>'
-    return f"{scroller(cells)}\n{charts.figure(drawn, cells)}{below}\n{_curves(c)}"
+    return f"{cells}\n{charts.figure(drawn, cells)}{below}\n{_curves(c)}"
 
 
 def _curves(c: Part) -> str:
     """What validations found: the main measure where they took it, and the loss."""
-    drawn = "".join(_curve(c, measure["key"], measure["name"], _unit(measure)) for measure in c["measures"][:1])
+    drawn = "".join(_curve(c, measure["key"], measure["name"], measure["title"]) for measure in c["measures"][:1])
     drawn += _curve(c, "loss", "loss", "loss (nats a token)")
     several = any(len(model["curves"]) > 1 for model in c["models"])
     said = quiet("The mean over seeds is drawn thick, each seed thin.") if several else ""
@@ -135,11 +147,11 @@ def _curves(c: Part) -> str:
 
 
 def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
-    known = [(at, m["name"], [one for one in m["curves"] if one.get(what)]) for at, m in enumerate(c["models"])]
-    known = [(place, name, curves) for place, name, curves in known if curves]
+    found = [(model, [curve for curve in model["curves"] if curve.get(what)]) for model in c["models"]]
+    known = [(model, curves) for model, curves in found if curves]
     if not known:
         return ""
-    slow = max(s for _, _, curves in known for curve in curves for s in curve["seconds"] or [0]) >= 120
+    slow = max(s for _, curves in known for curve in curves for s in curve["seconds"] or [0]) >= 120
     unit = "minutes" if slow else "seconds"
     axes = {
         "seconds": ("Time", charts.axis(f"training time ({unit})")),
@@ -148,17 +160,17 @@ def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
     }
     data: dict[str, list[charts.Trace]] = {key: [] for key in axes}
     rows = []
-    for place, name, curves in known:
+    for model, curves in known:
         curves = [{**one, "seconds": [s / 60 if slow else s for s in one["seconds"]]} for one in curves]
         columns = {key: zip(*(one[key] for one in curves), strict=False) for key in (*axes, what)}  # of all seeds
         means = {key: list(map(_mean, column)) for key, column in columns.items()}
         for key in axes:
-            thin = [charts.thin_line(place, one[key], one[what]) for one in curves if len(curves) > 1]
-            data[key] += [*thin, charts.line(place, name, means[key], means[what])] if means[key] else []
+            thin = [charts.thin_line(model, one[key], one[what]) for one in curves if len(curves) > 1]
+            data[key] += [*thin, charts.line(model, means[key], means[what])] if means[key] else []
         for curve in curves + [{"seed": "mean", **means}] * (len(curves) > 1):
             for at, value in enumerate(curve[what]):
                 seconds, tokens, flops = (curve[key][at] if curve[key] else None for key in axes)
-                row = {"model": _name(c, name), "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
+                row = {"model": model["label"], "seed": str(curve["seed"]), unit: fixed(seconds, 2)}
                 rows.append(row | {c["counts"]: whole(tokens), "FLOPs": power(flops), called: fixed(value, 3)})
     up = charts.axis(f"validation {charts.plain(unit_of)}")
     title = f"Validation {called} against"
@@ -176,22 +188,22 @@ def _lengths(c: Part) -> str:
         return ""
     spans = {first: f"{first}+" if bins[first] is None else f"{first}–{bins[first]}" for first in sorted(bins)}
     measure, lines, bands = c["measures"][0], [], []
-    digits = _digits(c, measure)
     across = f"words in the {c['reads']}"
-    known = [(place, m["name"], m["lengths"]) for place, m in enumerate(c["models"]) if m["lengths"]]
+    known = [model for model in c["models"] if model["lengths"]]
     rows = {
-        first: {across: span, "sentences": NONE, **dict.fromkeys((name for _, name, _ in known), NONE)}
+        first: {across: span, "sentences": NONE, **dict.fromkeys((model["name"] for model in known), NONE)}
         for first, span in spans.items()
     }
-    for place, name, parts in known:
+    for model in known:
+        parts = model["lengths"]
         for part in parts:
-            around = interval(part, digits)
-            said = fixed(part["mean"], digits) + (f" ({around})" if around != NONE else "")
-            rows[part["from"]] |= {"sentences": whole(part["sentences"]), name: said}
-        lines.append(charts.line(place, name, [spans[one["from"]] for one in parts], [one["mean"] for one in parts]))
+            around = interval(part, measure["digits"])
+            said = fixed(part["mean"], measure["digits"]) + (f" ({around})" if around != NONE else "")
+            rows[part["from"]] |= {"sentences": whole(part["sentences"]), model["name"]: said}
+        lines.append(charts.line(model, [spans[one["from"]] for one in parts], [one["mean"] for one in parts]))
         sure = [part for part in parts if part["low"] is not None and part["high"] is not None]
         ends = ([part[end] for part in sure] for end in ("low", "high"))
-        bands += [charts.band(place, [spans[part["from"]] for part in sure], *ends)] if sure else []
+        bands += [charts.band(model, [spans[part["from"]] for part in sure], *ends)] if sure else []
     title = f"{measure['name']} by length of the {c['reads']}{', with 95 % intervals' if bands else ''}"
     lengths = charts.axis(across, type="category", categoryarray=list(spans.values()), tickangle=0)
     drawn = charts.chart("", title, bands + lines, lengths, _up(measure))
@@ -201,15 +213,12 @@ def _lengths(c: Part) -> str:
 def _learnt(c: Part) -> str:
     said = ""
     if known := [model for model in c["models"] if model["alignment_error"]]:
-        error = {"key": "error", "name": "alignment error", "unit": ""}
-        rows = [
-            {"model": _name(c, m["name"]), **_cells(c, [error], {"error": m["alignment_error"]}, digits=3)}
-            for m in known
-        ]
+        error = {"key": "alignment_error", "name": "alignment error", "title": "alignment error", "digits": 3}
+        rows = [{"model": model["label"], **_cells(c, [error], model)} for model in known]
         if c["diagonal_error"] is not None:
             diagonal = {"model": "guessing the diagonal", "alignment error": fixed(c["diagonal_error"], 3)}
             rows.append(dict.fromkeys(rows[0], "") | diagonal)
-        said = quiet("Alignment error: 0 is every link right and none besides.") + scroller(html_table(rows))
+        said = quiet("Alignment error: 0 is every link right and none besides.") + html_table(rows)
     if not c["alignments"]:
         return said
     sources = (escape(brief(" ".join(one["source"]), 90)) for one in c["alignments"])
@@ -253,15 +262,16 @@ def _maps(c: Part, one: Part) -> str:
 def _cost(c: Part) -> str:
     known = {key for model in c["models"] for key in model["cost"]}
     names = {key: name.replace("«counts»", c["counts"]) for key, name in COSTS.items() if key in known}
-    rows: list[dict[str, str]] = []
+    if not names:
+        return ""
+    measure, rows = c["measures"][0], []
     for model in c["models"]:
-        main = {_unit(m): fixed((_value(model, m) or {"mean": None})["mean"], _digits(c, m)) for m in c["measures"][:1]}
-        said = {
-            name: _spread(model["cost"].get(key), power if "flops" in key else whole) for key, name in names.items()
-        }
-        rows.append({"model": _name(c, model["name"]), **main, **said})
+        value = _value(model, measure)
+        rows.append({"model": model["label"], measure["title"]: fixed(value and value["mean"], measure["digits"])})
+        for key, name in names.items():
+            rows[-1][name] = _spread(model["cost"].get(key), power if "flops" in key else whole)
     several = quiet("Means; where seeds differ, the least and the most of them too.") if len(c["seeds"]) > 1 else ""
-    return several + scroller(html_table(rows)) if names else ""
+    return several + html_table(rows)
 
 
 def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
@@ -273,23 +283,22 @@ def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
 
 
 def _reach(c: Part) -> str:
-    models = [(place, model["name"], model["reach"]) for place, model in enumerate(c["models"]) if model["reach"]]
-    paths = [(_name(c, name), reach["path"]) for _, name, reach in models if reach["path"]]
-    heads = ["model", "path"]
-    parts = [quiet(REACH), scroller(html_grid(heads, paths, wordy=heads))] if paths else []
+    models = [model for model in c["models"] if model["reach"]]
+    paths = [{"model": model["label"], "path": path} for model in models if (path := model["reach"]["path"])]
+    parts = [quiet(REACH), html_table(paths, wordy=("model", "path"))] if paths else []
     for key, title, of, up in (
         ("gradient", "Gradient norm against distance", "distance (tokens)", "gradient norm (log scale)"),
         ("time", "Time against length", "length (tokens, log scale)", "seconds to read and write (log scale)"),
     ):
-        known = {(place, name): dict(map(tuple, reach[key])) for place, name, reach in models if reach[key]}
-        heights = [y for points in known.values() for y in points.values() if y]
+        known = [(model, dict(map(tuple, points))) for model in models if (points := model["reach"][key])]
+        heights = [y for _, points in known for y in points.values() if y]
         if not heights:
             continue
-        at = sorted({x for points in known.values() for x in points})
+        at = sorted({x for _, points in known for x in points})
         marks = at[:: -(-len(at) // 8)]
         scaled = {"type": "log", "tickvals": marks, "ticktext": list(map(str, marks))} if key == "time" else {}
-        data = [charts.line(*who, list(points), [y or None for y in points.values()]) for who, points in known.items()]
-        rows = [{of: f"{x:,}", **{name: short(points.get(x)) for (_, name), points in known.items()}} for x in at]
+        data = [charts.line(model, list(points), [y or None for y in points.values()]) for model, points in known]
+        rows = [{of: f"{x:,}", **{model["name"]: short(points.get(x)) for model, points in known}} for x in at]
         drawn = charts.chart("", title, data, charts.axis(of, **scaled), charts.log_axis(up, heights))
         parts.append(charts.figure([drawn], html_table(rows)))
     return "\n".join(parts)
@@ -303,14 +312,13 @@ def _language(c: Part) -> str:
             {
                 "mixture": mixture["name"],
                 "weights": ", ".join(f"{fixed(weight, 2)} {name}" for name, weight in mixture["weights"].items()),
-                _unit(measure): fixed(mixture["value"], _digits(c, measure)),
+                measure["title"]: fixed(mixture["value"], measure["digits"]),
             }
             for mixture in c["mixtures"]
         ]
-        parts += ["<h3>Mixtures</h3>", scroller(html_table(rows, wordy=("mixture", "weights")))]
-    written = {model["name"]: model["samples"] for model in c["models"] if model["samples"]}
-    cards = (_card(_name(c, name), samples) for name, samples in written.items())
-    parts += ["<h3>What they write</h3>", f'<div class="outputs">{"".join(cards)}</div>'] if written else []
+        parts += ["<h3>Mixtures</h3>", html_table(rows, wordy=("mixture", "weights"))]
+    cards = "".join(_card(model["label"], model["samples"]) for model in c["models"] if model["samples"])
+    parts += ["<h3>What they write</h3>", f'<div class="outputs">{cards}</div>'] if cards else []
     return "\n".join(parts)
 
 
@@ -318,21 +326,21 @@ def _significance(c: Part) -> str:
     measures = {measure["key"]: measure for measure in c["measures"]}
     rows = []
     for pair in c["pairs"]:
-        measure, first, second = measures[pair["measure"]], pair["first"], pair["second"]
-        digits, around = _digits(c, measure), interval(pair, _digits(c, measure), "+")
+        measure = measures[pair["measure"]]
+        around = interval(pair, measure["digits"], "+")
         verdict = f"{pair['better']} is better" if pair["better"] else "cannot be told apart"
         rows.append(
             {
-                "first": _name(c, first),
-                "second": _name(c, second),
+                "first": c["labels"][pair["first"]],
+                "second": c["labels"][pair["second"]],
                 "measure": f"{measure['name']}, {pair['where']}",
-                "first − second": fixed(pair["difference"], digits, "+"),
+                "first − second": fixed(pair["difference"], measure["digits"], "+"),
                 INTERVAL: around,
                 "p": NONE if pair["p"] is None else f"{pair['p']:.2g}",
                 "in words": "not tested" if around == NONE else verdict,
             }
         )
-    return scroller(html_table(rows, wordy=("second", "measure", "in words"))) if rows else ""
+    return html_table(rows, wordy=("second", "measure", "in words"))
 
 
 def _mistakes(c: Part) -> str:
@@ -341,7 +349,7 @@ def _mistakes(c: Part) -> str:
         cards = []
         for one in mistake["outputs"]:
             said = f"score {fixed(one['score'], 1)}" if by else "right" if one["score"] else "wrong"
-            cards.append(_card(f'{_name(c, one["model"])} <span class="quiet">{said}</span>', [one["text"]]))
+            cards.append(_card(f'{c["labels"][one["model"]]} <span class="quiet">{said}</span>', [one["text"]]))
         texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or NONE})
         maps = _maps(c, mistake)
         looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
@@ -367,15 +375,6 @@ SECTIONS = {
 # --- what sections share ---------------------------------------------------------------------------------------------
 
 
-def _name(c: Part, name: str) -> Html:
-    """A model's, with its sign in its colour."""
-    place = next((at for at, model in enumerate(c["models"]) if model["name"] == name), None)
-    if place is None:
-        return Html(escape(name))
-    sign, colour = charts.MODEL_SIGNS[charts.model_style(place)[0]], place % charts.MODEL_COLOURS
-    return Html(f'<span class="model"><i class="m{colour}" aria-hidden="true">{sign}</i>{escape(name)}</span>')
-
-
 def _facts(facts: Mapping[str, str]) -> str:
     said = "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>\n' for name, text in facts.items() if text)
     return f'<dl class="facts">\n{said}</dl>'
@@ -396,26 +395,18 @@ def _value(model: Part, measure: Part) -> Any:
     return value if value and value["mean"] is not None else None
 
 
-def _digits(c: Part, measure: Part) -> int:
-    return decimals([value["mean"] for model in c["models"] if (value := _value(model, measure))])
-
-
-def _cells(c: Part, measures: Sequence[Part], values: Part, digits: int = 0) -> dict[str, str]:
+def _cells(c: Part, measures: Sequence[Part], values: Part) -> dict[str, str]:
     """Mean, interval and each seed of every measure."""
     cells = {}
     for measure in measures:
         value = values.get(measure["key"]) or {"each": [], "mean": None, "low": None, "high": None}
-        many = digits or _digits(c, measure)
-        cells[_unit(measure)] = fixed(value["mean"], many)
-        cells[f"{measure['name']}, {INTERVAL}"] = interval(value, many)
+        digits = measure["digits"]
+        cells[measure["title"]] = fixed(value["mean"], digits)
+        cells[f"{measure['name']}, {INTERVAL}"] = interval(value, digits)
         if len(c["seeds"]) > 1:
-            cells[f"{measure['name']}, each seed"] = " · ".join(fixed(each, many) for each in value["each"]) or NONE
+            cells[f"{measure['name']}, each seed"] = " · ".join(fixed(each, digits) for each in value["each"]) or NONE
     return cells
 
 
-def _unit(measure: Part) -> str:
-    return f"{measure['name']} ({measure['unit']})" if measure["unit"] else str(measure["name"])
-
-
 def _up(measure: Part) -> charts.Chart:
-    return charts.axis(f"{charts.plain(_unit(measure))}, {measure['better']} is better")
+    return charts.axis(f"{charts.plain(measure['title'])}, {measure['better']} is better")
