@@ -26,17 +26,21 @@ from regard.interface import BOS, EOS, PAD, Batch, Ids, Inside, Shapes, UserErro
 from regard.layers.cells import CELLS, Cell, State
 from regard.layers.inside import recurrences_in
 from regard.layers.recurrent import Recurrent
-from regard.look.gradient_flow import (
+from regard.look.gradients import (
+    FEWEST,
+    ROWS,
     Felt,
     batch_flow,
     gradient_flow,
     gradient_norm,
     last_loss,
     layers_of,
+    reach,
     recurrent_blocks,
     spectra,
+    text_windows,
+    untrained,
 )
-from regard.look.gradients import FEWEST, ROWS, reach, text_windows, untrained
 from regard.models import rnn_lm, rnnsearch, seq2seq
 from regard.recipe import Recipe, parse_recipe
 from regard.run import Run, build_model

@@ -16,7 +16,7 @@ from regard.data.fields import Fields, LabelField
 from regard.data.pictures import PictureField, read_pictures
 from regard.interface import Label, Padded, Picture, Shapes, UserError
 from regard.layers.attention import watch
-from regard.look.rollout import rollout
+from regard.look.weights import rollout
 from regard.models import vit
 
 HEIGHT, WIDTH, PATCH = 12, 8, 4
@@ -75,7 +75,7 @@ def test_a_rollout_is_the_product_of_the_layers_with_what_passes_them_by():
         here = 0.5 * weights.mean(1) + 0.5 * torch.eye(7, dtype=torch.float64)
         mixed = here @ mixed
     wanted = mixed[:, 0, 1:] / mixed[:, 0, 1:].sum(-1, keepdim=True)
-    found = rollout(made, read, made.classify)
+    found = rollout(made, read)
     assert found is not None and torch.allclose(found, wanted)
 
 

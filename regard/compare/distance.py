@@ -16,8 +16,7 @@ from torch import Tensor
 
 from regard.data.fields import TextField
 from regard.interface import BOS, UNK, Batch, Bounded, Generates, Scores, State, Windowed
-from regard.look.gates import use
-from regard.look.weights import inside, reading
+from regard.look.weights import inside, reading, use
 from regard.run import Run
 
 ROWS = 32  # texts over which gradients are averaged

@@ -11,15 +11,24 @@ from typing import NamedTuple
 import torch
 
 from regard.data.tokens import Piece
-from regard.interface import Batch, Classifies, SeenAttention, UserError
+from regard.interface import Batch, UserError
 from regard.layers.attention import watch
-from regard.look.weights import attends, forced_weights, gradient_weights, inside, merge, reading, scores
+from regard.look.weights import (
+    NOT_ATTENTION,
+    attends,
+    forced_weights,
+    gradient_weights,
+    inside,
+    label_gradient,
+    merge,
+    over_time,
+    scores,
+)
 from regard.predict.text import most_read
 from regard.run import Run
 from regard.show.attention_page import Sentence, View
 from regard.show.heat_map import HeatMap
 
-NOT_ATTENTION = "gradient, not attention"
 VIEWS = {  # how an attention is called, by the side that looks and the side looked at
     ("target", "source"): "what it writes looks at what it read",
     ("target", "target"): "what it writes looks at what it has written",
@@ -35,22 +44,34 @@ class Reading(NamedTuple):
     text: str  # of the target
     batch: Batch
 
+    @property
+    def tokens(self) -> dict[str, tuple[str, ...]]:
+        """What is read on each side."""
+        source, target = ([piece.text for piece in side] for side in (self.source, self.target))
+        return {"source": (*source, "<eos>"), "target": ("<bos>", *target)}
+
 
 def read(run: Run, source: str, target: str | None) -> Reading:
     """`source` with `target`, or with the model's own translation."""
-    scores(run.model)
-    most = most_read(run.model)
+    pieces = pieces_to_look_at(run, source)
+    text = run.predict(source).text if target is None else target
+    written = run.tokenizer("target").pieces(text)
+    refuse_longer(run, len(written), "translation")
+    return Reading(pieces, written, text, run.batch(source=[source], target=[text], multiple=1))
+
+
+def pieces_to_look_at(run: Run, source: str) -> list[Piece]:
     pieces = run.tokenizer("source").pieces(source)
     if not pieces or not source.strip():
         raise UserError("The sentence to look at is empty.")
-    if len(pieces) <= most and target is None:
-        target = run.predict(source).text
-    target = target or ""
-    written = run.tokenizer("target").pieces(target)
-    for what, length in (("sentence", len(pieces)), ("translation", len(written))):
-        if length > most:
-            raise UserError(f"The {what} has {length} tokens, and at most {most} can be looked at: give a shorter one.")
-    return Reading(pieces, written, target, run.batch(source=[source], target=[target], multiple=1))
+    refuse_longer(run, len(pieces))
+    return pieces
+
+
+def refuse_longer(run: Run, length: int, what: str = "sentence") -> None:
+    most = most_read(run.model)
+    if length > most:
+        raise UserError(f"The {what} has {length} tokens, and at most {most} can be looked at: give a shorter one.")
 
 
 def look_at_translation(run: Run, source: str, target: str | None = None, layer: int | None = None) -> HeatMap:
@@ -69,57 +90,35 @@ def look_at_translation(run: Run, source: str, target: str | None = None, layer:
 def translation_closely(run: Run, source: str, target: str | None = None) -> Sentence:
     """Every head of every attention of the model, token by token, while it reads `target` or its own translation."""
     reading = read(run, source, target)
-    read_tokens = (*(piece.text for piece in reading.source), "<eos>")
-    inputs = ("<bos>", *(piece.text for piece in reading.target))
-    outputs = (*inputs[1:], "<eos>")
+    tokens = reading.tokens
+    outputs = (*tokens["target"][1:], "<eos>")  # what the places of the target predict
     if not attends(run.model):
         slopes = gradient_weights(run.model, reading.batch).cpu().numpy()  # (1, target, source)
-        view = View("what it writes depends on what it read", 1, outputs, read_tokens, slopes)
+        view = View("what it writes depends on what it read", 1, outputs, tokens["source"], slopes)
         return Sentence(source, reading.text, (view,), note=NOT_ATTENTION)
-    tokens = {"source": read_tokens, "target": inputs}
-    return Sentence(source, reading.text, tuple(views(run, reading.batch, tokens, outputs)))
-
-
-def views(run: Run, batch: Batch, tokens: dict[str, tuple[str, ...]], outputs: tuple[str, ...]) -> list[View]:
-    """The weights of every attention between sides; `outputs` are what the places of the target predict."""
     with torch.no_grad(), watch(run.model) as seen:
-        scores(run.model).log_probs(batch)
-
-    def view(each: SeenAttention) -> View:
-        rows = outputs if each.queries == "target" else tokens["source"]
-        # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
-        weights = torch.cat(seen.of(each.part), 2)[0].float().cpu().numpy()
-        return View(VIEWS[each.queries or "target", each.keys], each.layer, rows, tokens[each.keys], weights)
-
-    order = list(VIEWS)
-    known = [each for each in inside(run.model).attentions if (each.queries, each.keys) in VIEWS]
-    return [view(each) for each in sorted(known, key=lambda each: order.index((each.queries or "", each.keys)))]
+        scores(run.model).log_probs(reading.batch)
+    views = []
+    for (queries, keys), name in VIEWS.items():
+        rows = outputs if queries == "target" else tokens["source"]
+        for each in inside(run.model).attentions:
+            if (each.queries, each.keys) == (queries, keys):
+                weights = over_time(seen.of(each.part))[0].float().cpu().numpy()
+                views.append(View(name, each.layer, rows, tokens[keys], weights))
+    return Sentence(source, reading.text, tuple(views))
 
 
 def look_at_label(run: Run, text: str, label: str | None = None, layer: int | None = None) -> HeatMap:
     """How much each word had to do with `label`, or with the model's own: the attention of the pooling where there is
     one, and |∂ ln P(label)/∂xᵢ|, each over its sum."""
-    model, labels = run.model, run.fields.names()
-    if not isinstance(model, Classifies):
-        raise UserError(f"{run.model_title} does not give labels: there is nothing to look at.")
-    pieces = run.tokenizer("source").pieces(text)
-    if not pieces:
-        raise UserError("The sentence to look at is empty.")
-    if label is not None and label not in labels:
-        raise UserError(f"{label!r} is no label of this model: it has {', '.join(labels)[:200]}.")
-    most = most_read(model)
-    if len(pieces) > most:
-        raise UserError(f"The text has {len(pieces)} tokens, and at most {most} can be looked at: give a shorter one.")
-    with torch.enable_grad(), watch(model) as seen, reading(model) as embedded:
-        log_probs = model.classify(run.batch(source=[text], multiple=1))[0]
-        chosen = int(log_probs.argmax()) if label is None else labels.index(label)
-        (slope,) = torch.autograd.grad(log_probs[chosen], embedded[0])
-    slopes = slope[0].norm(dim=-1)
-    rows = {f"{labels[chosen]}, gradient": (slopes / slopes.sum().clamp_min(1e-30))[None]}
-    pooling = inside(model).of_kind("pooling")
+    pieces = pieces_to_look_at(run, text)
+    with watch(run.model) as seen:
+        name, slopes = label_gradient(run, run.batch(source=[text], multiple=1), label)
+    rows = {f"{name}, gradient": slopes}
+    pooling = inside(run.model).of_kind("pooling")
     if pooling:
         weights = seen.of(pooling[0].part)[0][0, 0].detach()
-        rows = {f"{labels[chosen]}, attention": weights[..., pooling[0].extra :]} | rows
+        rows = {f"{name}, attention": weights[..., pooling[0].extra :]} | rows
     together = torch.cat([row.float() for row in rows.values()]).cpu().numpy()
     return HeatMap(
         rows=tuple(rows),

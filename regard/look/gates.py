@@ -6,19 +6,17 @@ Of each layer the gates, between 0 (shut) and 1 (open), and the states h and c, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interface import BOS, SPECIALS, Batch, Classifies, Scores, UserError
+from regard.interface import BOS, SPECIALS, Batch, Scores, UserError
 from regard.layers.recurrent import trace
-from regard.look.attention import read
-from regard.look.gradient_flow import STATES, layers_of
-from regard.look.gradients import recurrent
-from regard.predict.decoding import Decoding
+from regard.look.attention import Reading, pieces_to_look_at, read, refuse_longer
+from regard.look.gradients import STATES, layers_of, recurrent
+from regard.look.weights import use
 from regard.run import Run
 from regard.show.attention_page import Sentence, View
 
@@ -61,53 +59,28 @@ class Carried:
 def carried(run: Run, text: str, target: str | None = None) -> Carried:
     """While a language model reads `text`, or a translator reads it and writes `target`, its own if none is given."""
     model = recurrent(run)
-    output = ""
     if "source" not in run.fields:
         if target is not None:
             raise UserError(f"A target is for translators: {run.model_title} goes on from what it reads.")
+        output = ""
         batch, tokens = _opened(run, text)
-        sides = {"target": tokens}
-    elif isinstance(model, Scores):
-        reading = read(run, text, target)
-        batch, output = reading.batch, reading.text
-        sides = {
-            "source": (*(piece.text for piece in reading.source), "<eos>"),
-            "target": ("<bos>", *(piece.text for piece in reading.target)),
-        }
     else:
-        pieces = run.tokenizer("source").pieces(text)
-        if not pieces:
-            raise UserError("The sentence to look at is empty.")
-        batch, output = run.batch(source=[text], multiple=1), run.predict(text).text
-        sides = {"source": (*(piece.text for piece in pieces), "<eos>")}
+        if isinstance(model, Scores):
+            reading = read(run, text, target)
+        else:
+            batch = run.batch(source=[text], multiple=1)
+            reading = Reading(pieces_to_look_at(run, text), [], run.predict(text).text, batch)
+        output, batch, tokens = reading.text, reading.batch, reading.tokens
     with torch.no_grad(), trace(model) as kept:
         use(model, batch)
     layers = []
     for name, seen in layers_of(model).items():
-        afters, gates = kept.states_of(seen.part), kept.gates_of(seen.part)
-        tokens = sides[seen.side][::-1] if seen.backwards else sides[seen.side]
-        layers.append(
-            Layer(
-                name,
-                tokens,
-                {gate: _over_time([step[gate] for step in gates]) for gate in gates[0]},
-                {
-                    state: _over_time([after[place] for after in afters])
-                    for place, state in enumerate(STATES[: len(afters[0])])
-                },
-            )
-        )
+        states, gates = kept.states_of(seen.part), kept.gates_of(seen.part)
+        read_by_it = tokens[seen.side][::-1] if seen.backwards else tokens[seen.side]
+        opened = {gate: _over_time([step[gate] for step in gates]) for gate in gates[0]}
+        held = {state: _over_time(list(steps)) for state, steps in zip(STATES, zip(*states, strict=True), strict=False)}
+        layers.append(Layer(name, read_by_it, opened, held))
     return Carried(text, output, tuple(layers))
-
-
-def use(model: Any, batch: Batch) -> None:
-    """Run it once, by what it promises."""
-    if isinstance(model, Scores):
-        model.log_probs(batch)
-    elif isinstance(model, Classifies):
-        model.classify(batch)
-    else:
-        model.tag(batch)
 
 
 def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
@@ -120,14 +93,14 @@ def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
         side, number, *arrow = layer.name.split()
         side = "" if side == "layer" else " ".join([side, *arrow]) + ", "
         columns = tuple(f"u{unit + 1}" for unit in units)
-        for name, values in layer.gates.items():
-            views.append(View(f"{side}{name}", int(number), layer.tokens, columns, values[None][..., units]))
+        shares = {name: values[:, units] for name, values in layer.gates.items()}
         for name, values in layer.states.items():
             largest = max(1.0, float(np.abs(values[:, units]).max()))
             if largest > 1:
                 scales.append(f"{largest:.3g} for {name} of {layer.name}")
-            signed = (values[None][..., units] / largest + 1) / 2
-            views.append(View(f"{side}{name}", int(number), layer.tokens, columns, signed))
+            shares[name] = (values[:, units] / largest + 1) / 2
+        for name, share in shares.items():
+            views.append(View(f"{side}{name}", int(number), layer.tokens, columns, share[None]))
     hidden = seen.layers[0].states["h"].shape[1]
     shown = f"The {UNITS} of {hidden} units whose h varies most." if hidden > UNITS else f"All {hidden} units."
     scale = f"m is 1, but {', '.join(scales)}" if scales else "m is 1"
@@ -140,18 +113,17 @@ def most_varied(states: Floats) -> NDArray[np.integer]:
     return np.sort(np.argsort(-states.std(0), kind="stable")[:UNITS])
 
 
-def _opened(run: Run, text: str) -> tuple[Batch, tuple[str, ...]]:
+def _opened(run: Run, text: str) -> tuple[Batch, dict[str, tuple[str, ...]]]:
     """A text after what stands before it, and what each token is called; its last token is read, too."""
-    tokenizer, most = run.tokenizer("target"), Decoding().longest_source
+    tokenizer = run.tokenizer("target")
     (ids,) = tokenizer.encode_all([text], continued=run.whole_file)
     if not ids:
         raise UserError("The sentence to look at is empty.")
-    if len(ids) > most:
-        raise UserError(f"The sentence has {len(ids)} tokens, and at most {most} can be looked at: give a shorter one.")
+    refuse_longer(run, len(ids))
     tokens = [*run.opening, *ids]
     answers = torch.tensor([[*tokens, BOS]], device=run.device)  # the last is asked for, not read
     names = [SPECIALS[BOS]] if run.opening == [BOS] else tokenizer.surface(run.opening)
-    return Batch.of_text(answers), (*names, *tokenizer.surface(ids))
+    return Batch.of_text(answers), {"target": (*names, *tokenizer.surface(ids))}
 
 
 def _over_time(steps: list[Tensor]) -> Floats:

@@ -1,13 +1,15 @@
-"""What goes into each word of a target: attention where the model attends, else the gradient.
+"""What goes into an answer: attention where the model attends, else the gradient.
 
 attention   the weights of every attention that looks from the target at the source, while the target is read
-gradient    |∂ ln p(yₜ)/∂xᵢ|, xᵢ the vector of source token i, each row over its sum
+gradient    |∂ ln p(yₜ)/∂xᵢ|, xᵢ the vector of source token i, each row over its sum; of a label |∂ ln P(label)/∂xᵢ|
+rollout     Ā_L ⋯ Ā₁, Ā = ½ (A + I) with each row over its sum, A the mean of a layer's heads   Abnar & Zuidema 2020
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import Batch, Inside, Inspects, Scores, UserError
+from regard.interface import Batch, Classifies, Inside, Inspects, Scores, UserError
 from regard.layers.attention import watch
+from regard.run import Run
 
 Weights = NDArray[np.floating]
+NOT_ATTENTION = "gradient, not attention"
 
 
 def inside(model: object) -> Inside:
@@ -37,12 +41,26 @@ def scores(model: object) -> Any:
     return model
 
 
+def use(model: Any, batch: Batch) -> None:
+    """Run it once, by what it promises."""
+    if isinstance(model, Scores):
+        model.log_probs(batch)
+    elif isinstance(model, Classifies):
+        model.classify(batch)
+    else:
+        model.tag(batch)
+
+
 def cross_attention(model: nn.Module, batch: Batch) -> Tensor:
     """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
     with torch.no_grad(), watch(model) as seen:
         scores(model).log_probs(batch)
-    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
-    return torch.stack([torch.cat(seen.of(each.part), 2) for each in inside(model).of_kind("cross")], 1)
+    return torch.stack([over_time(seen.of(each.part)) for each in inside(model).of_kind("cross")], 1)
+
+
+def over_time(seen: list[Tensor]) -> Tensor:
+    """A recurrent decoder looks once per step, a Transformer at all steps together: both join along the target."""
+    return torch.cat(seen, 2)
 
 
 @contextmanager
@@ -96,6 +114,41 @@ def forced_weights(model: nn.Module, batch: Batch, *, layer: int | None = None) 
     if not 1 <= layer <= layers:
         raise UserError(f"Layer {layer} does not exist: this model has attending layers 1 to {layers}.")
     return weights[:, layer - 1]
+
+
+def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tensor]:
+    """A label, the model's own if none is given, and how much each place had to do with it: (1, places), over their
+    sum."""
+    model, labels = run.model, run.fields.names()
+    if not isinstance(model, Classifies):
+        raise UserError(f"{run.model_title} does not give labels: there is nothing to look at.")
+    if label is not None and label not in labels:
+        raise UserError(f"{label!r} is no label of this model: it has {', '.join(labels)[:200]}.")
+    with torch.enable_grad(), reading(run.model) as embedded:
+        log_probs = model.classify(batch)[0]
+        chosen = int(log_probs.argmax()) if label is None else labels.index(label)
+        (slope,) = torch.autograd.grad(log_probs[chosen], embedded[0])
+    sizes = slope.norm(dim=-1)
+    return labels[chosen], sizes / sizes.sum().clamp_min(1e-30)
+
+
+def rollout(model: nn.Module, batch: Batch) -> Tensor | None:
+    """(batch, places): what the first state, or the mean of all, has in it of each place, over their sum. None where
+    nothing attends within the source."""
+    layers = [each for each in inside(model).of_kind("self") if each.keys == "source"]
+    if not layers:
+        return None
+    with torch.no_grad(), watch(model) as seen:
+        use(model, batch)
+    mixed = []
+    for each in layers:
+        (weights,) = seen.of(each.part)  # (batch, heads, places, places)
+        here = (weights.mean(1) + torch.eye(weights.shape[-1], device=weights.device)) / 2
+        mixed.append(here / here.sum(-1, keepdim=True))
+    together = reduce(lambda below, above: above @ below, mixed)
+    extra = layers[0].extra
+    shares = (together[:, 0] if extra else together.mean(1))[:, extra:]
+    return shares / shares.sum(-1, keepdim=True)
 
 
 def merge(weights: Weights, source_words: list[int], target_words: list[int]) -> Weights:

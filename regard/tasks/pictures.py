@@ -16,8 +16,7 @@ from regard.data.fields import LabelField
 from regard.data.pictures import Npz, PictureField, read_pictures
 from regard.interface import Classifies, UserError
 from regard.layers.attention import watch
-from regard.look.rollout import rollout
-from regard.look.weights import inside, reading
+from regard.look.weights import NOT_ATTENTION, inside, label_gradient, rollout
 from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
@@ -74,18 +73,13 @@ def given(text: str) -> list[Any]:
 
 def look(run: Run, picture: Any, target: str | None = None, layer: int | None = None) -> PictureMap:
     """Which patches decided: attention rollout, or the gradient of ln P(label) where nothing attends."""
-    model, labels, batch = run.model, run.fields.names(), run.batch(source=[picture])
-    if not isinstance(model, Classifies):
-        raise UserError(f"{run.model_title} does not give labels: there is nothing to look at.")
-    if target is not None and target not in labels:
-        raise UserError(f"{target!r} is no label of this model: it has {', '.join(labels)[:200]}.")
-    weights, kind = rollout(run.model, batch, model.classify), "attention rollout"
-    label = target or run.predict([picture])[0].text
+    batch = run.batch(source=[picture])
+    weights, kind = rollout(run.model, batch), "attention rollout"
     if weights is None or target is not None:  # attention does not depend on the label that is asked about
-        with torch.enable_grad(), reading(run.model) as embedded:
-            (slope,) = torch.autograd.grad(model.classify(batch)[0, labels.index(label)], embedded[0])
-        weights, kind = slope.norm(dim=-1), "gradient, not attention"
-        weights = weights / weights.sum().clamp_min(1e-30)
+        label, weights = label_gradient(run, batch, target)
+        kind = NOT_ATTENTION
+    else:
+        label = run.predict([picture])[0].text
     height, width = picture.shape[:2]
     rows = max(1, round((weights.shape[1] * height / width) ** 0.5))
     pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
