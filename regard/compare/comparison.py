@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
@@ -23,7 +23,6 @@ from regard.loading import load, read_recipe
 from regard.models import design_of
 from regard.models.design import Design
 from regard.recipe import Recipe
-from regard.run import Run
 from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.likelihood import fit_weights, score_texts
 from regard.score.metrics import ALIGNMENT_ERROR, PERPLEXITY, Metric, buckets
@@ -47,7 +46,7 @@ class Trained:
     settings: tuple[str, ...] = ()
     why: str = ""
     interrupted: bool = False
-    facts: Facts | None = None  # what was measured
+    facts: Facts = field(default_factory=dict)  # what was measured; nothing, if it failed
 
 
 def comparison(
@@ -58,13 +57,16 @@ def comparison(
     names = list(dict.fromkeys(run.name for run in runs))
     by_name = {name: [run for run in there if run.name == name] for name in names}
     task, metrics = recipe.task, recipe.task.metrics
-    drawn = {metric.key: _resampled(by_name, metric) for metric in metrics}
-    error = _resampled(by_name, ALIGNMENT_ERROR)
-    sources = [source if isinstance(source, str) else "" for source in test.sources]
-    words = np.array([len(source.split()) for source in sources])
+    drawn = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
+    words = np.array(test.words)
     whole = bool(there) and len(_statistics(there[0], metrics[0].key)) != len(words)  # one long text, in blocks
-    lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], sources)
+    lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], test.sources)
     long = f"sources of more than {LONG} words"
+    pairs, diagonal = _pairs(drawn[metrics[0].key], metrics[0], ALL), None
+    if task.aligned and test.links is not None:
+        diagonal = ALIGNMENT_ERROR.of(diagonal_of(test.examples), test.links)
+    if task.aligned and (words > LONG).sum() >= FEWEST:
+        pairs += _pairs(_resampled(by_name, metrics[0], words > LONG), metrics[0], long)
     found: Facts = {
         "title": _title(names, recipe),
         "task": task.name,
@@ -74,7 +76,7 @@ def comparison(
             "command": command,
             "machine": setting,
         },
-        "data": _data(recipe, test, there[0].facts["sizes"] if there and there[0].facts else {}, whole=whole),
+        "data": _data(recipe, test, there[0].facts["sizes"] if there else {}, whole=whole),
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
@@ -85,21 +87,14 @@ def comparison(
         "judged_by": task.words.judged,
         "long": long,
         "models": [
-            _model(name, [run for run in runs if run.name == name], drawn, error, lengths.get(name, []))
-            for name in names
+            _model(name, [run for run in runs if run.name == name], drawn, lengths.get(name, [])) for name in names
         ],
-        "diagonal_error": None,
+        "diagonal_error": diagonal,
         "mixtures": _mixtures(by_name, test) if task.mixes else [],
-        "pairs": _pairs(drawn[metrics[0].key], metrics[0], ALL),
+        "pairs": pairs,
         "alignments": _alignments(by_name, test),
         "mistakes": _mistakes(recipe, by_name, test),
     }
-    if task.aligned:
-        if (words > LONG).sum() >= FEWEST:
-            some = _resampled(by_name, metrics[0], words > LONG)
-            found["pairs"] += _pairs(some, metrics[0], long)
-        if test.links is not None:
-            found["diagonal_error"] = ALIGNMENT_ERROR.of(diagonal_of(test.examples), test.links)
     found["summary"] = summary(found)
     return found
 
@@ -108,7 +103,6 @@ def comparison(
 
 
 def _statistics(run: Trained, key: str) -> Floats:
-    assert run.facts is not None
     return np.array(run.facts["statistics"].get(key, []), dtype=np.float64)
 
 
@@ -149,25 +143,22 @@ def _pairs(drawn: Mapping[str, Resampled], metric: Metric, where: str) -> list[F
 
 
 def _model(
-    name: str,
-    runs: Sequence[Trained],
-    drawn: Mapping[str, Mapping[str, Resampled]],
-    error: Mapping[str, Resampled],
-    lengths: list[Facts],
+    name: str, runs: Sequence[Trained], drawn: Mapping[str, Mapping[str, Resampled]], lengths: list[Facts]
 ) -> Facts:
     there = [run.facts for run in runs if run.facts]
-    first = runs[0]
-    design = _design(first)
+    design = _design(runs[0])
+    values = {key: some[name].facts() for key, some in drawn.items() if name in some}
+    error = values.pop(ALIGNMENT_ERROR.key, None)
     return {
         "name": name,
         "paper": design.paper if design else "",
         "year": design.year if design else None,
-        "settings": list(first.settings),
+        "settings": list(runs[0].settings),
         "parameters": there[0]["cost"]["parameters"] if there else None,
         "runs": [_run(run) for run in runs],
-        "values": {key: some[name].facts() for key, some in drawn.items() if name in some},
+        "values": values,
         "lengths": lengths,
-        "alignment_error": error[name].facts() if name in error else None,
+        "alignment_error": error,
         "curves": [{"seed": run.seed, **run.facts["curve"]} for run in runs if run.facts],
         "cost": _cost([facts["cost"] for facts in there]),
         "reach": {
@@ -175,7 +166,7 @@ def _model(
             "gradient": _mean_curve([facts["gradient"] for facts in there]),
             "time": _mean_curve([facts["time"] for facts in there]),
         },
-        "samples": there[0].get("samples", []) if there else [],
+        "samples": there[0]["samples"] if there else [],
     }
 
 
@@ -188,7 +179,7 @@ def _design(run: Trained) -> Design | None:
 
 
 def _run(run: Trained) -> Facts:
-    curve = run.facts["curve"] if run.facts else {"seconds": [], "tokens": []}
+    curve = run.facts.get("curve", {"seconds": [], "tokens": []})
     return {
         "seed": run.seed,
         "folder": str(run.folder),
@@ -265,23 +256,18 @@ def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
 
 def _alignments(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
     """The chosen sentences, each model's first seed beside the others'."""
+    looks = {name: runs[0].facts["looks"] for name, runs in by_name.items() if runs}
     found = []
     for number, place in enumerate(shown_places(test)):
-        models = []
-        for name, runs in by_name.items():
-            looks = runs[0].facts["looks"] if runs and runs[0].facts else []
-            if number < len(looks) and looks[number]:
-                models.append({"name": name, **looks[number]})
+        models = [{"name": name, **seen[number]} for name, seen in looks.items() if seen[number]]
         if models:
-            source = models[0]["source"]
-            found.append({"source": source, "reference": test.targets[place], "models": models})
+            found.append({"source": models[0]["source"], "reference": test.targets[place], "models": models})
     return found
 
 
 def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
     """Where models, their first seeds, differ most: by chrF of a sentence, or by how many are right."""
-    first = {name: runs[0].facts for name, runs in by_name.items() if runs and runs[0].facts}
-    outputs = {name: facts["outputs"] for name, facts in first.items() if facts and facts["outputs"]}
+    outputs = {name: said for name, runs in by_name.items() if runs and (said := runs[0].facts["outputs"])}
     if len(outputs) < 2:
         return []
     rows = []
@@ -290,7 +276,7 @@ def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Un
         rows.append((max(scores.values()) - min(scores.values()), place, source, target, scores))
     rows.sort(key=lambda row: (-row[0], row[1]))
     rows = [row for row in rows[:MISTAKES] if row[0] > 0]
-    looks = {name: _looks(by_name[name][0], [row[2] for row in rows]) for name in outputs}
+    loaded = {name: load(by_name[name][0].folder) for name in outputs}
     return [
         {
             "source": source if isinstance(source, str) else f"{recipe.task.words.example} {place + 1}",
@@ -299,15 +285,10 @@ def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Un
                 {"model": name, "text": recipe.task.legible(source, said[place]), "score": scores[name]}
                 for name, said in outputs.items()
             ],
-            "models": [{"name": name, **look} for name, seen in looks.items() if (look := seen[number])],
+            "models": [{"name": name, **seen} for name, run in loaded.items() if (seen := looked(run, source))],
         }
-        for number, (_, place, source, target, scores) in enumerate(rows)
+        for _, place, source, target, scores in rows
     ]
-
-
-def _looks(run: Trained, raws: Sequence[Any]) -> list[Facts | None]:
-    loaded = load(run.folder)
-    return [looked(loaded, raw) for raw in raws]
 
 
 def _mixtures(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
@@ -319,19 +300,15 @@ def _mixtures(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Fa
         groups.append(tuple(runs))
     found = []
     for group in groups:
-        some = [runs[name] for name in group]
+        mixed = [runs[name] for name in group]
         try:
-            found.append(_mixture(group, some, test))
+            weights = fit_weights(mixed)
+            value = score_texts(mixed, test.sources, weights=weights).likelihood.per_token
         except UserError:  # of different vocabularies
             continue
+        shown = {name: round(weight, 4) for name, weight in zip(group, weights, strict=True)}
+        found.append({"name": " + ".join(group), "weights": shown, "value": value})
     return found
-
-
-def _mixture(names: Sequence[str], runs: Sequence[Run], test: Unseen) -> Facts:
-    weights = fit_weights(runs)
-    likelihood = score_texts(runs, test.sources, weights=weights).likelihood
-    shown = {name: round(weight, 4) for name, weight in zip(names, weights, strict=True)}
-    return {"name": " + ".join(names), "weights": shown, "value": likelihood.per_token}
 
 
 def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, tell: Any) -> list[Trained]:

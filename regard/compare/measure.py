@@ -61,6 +61,11 @@ class Unseen:
         return [example[-1] for example in self.examples]
 
     @property
+    def words(self) -> list[int]:
+        """Of each source; 0 where it is not a text."""
+        return [len(source.split()) if isinstance(source, str) else 0 for source in self.sources]
+
+    @property
     def hash(self) -> str:
         links = [sorted(each) for each in self.links] if self.links else None
         hashed = json.dumps([self.examples, links], default=lambda raw: hashlib.sha256(raw.tobytes()).hexdigest())
@@ -173,8 +178,8 @@ def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:
 
 def shown_places(test: Unseen) -> list[int]:
     """A few examples, from the middle one to a long one."""
-    sizes = [len(source.split()) if isinstance(source, str) else 0 for source in test.sources]
-    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    words = test.words
+    order = sorted(range(len(words)), key=words.__getitem__)
     return list(dict.fromkeys(order[int(share * (len(order) - 1))] for share in SHOWN))
 
 
@@ -184,6 +189,4 @@ def looked(run: Run, raw: Any) -> Facts | None:
         seen = run.look(raw)
     except UserError:  # empty, or longer than can be looked at
         return None
-    if seen is None:
-        return None
-    return dict(seen.facts(digits=4))
+    return seen and dict(seen.facts(digits=4))
