@@ -18,7 +18,7 @@ import textwrap
 import tokenize
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from io import StringIO
 from typing import Annotated, Any, NamedTuple, TypeVar

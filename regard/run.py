@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -16,6 +16,7 @@ from regard.interface import BOS, UNK, Batch, UserError
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
+from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.recipe import Recipe
 from regard.tasks import Task
 
@@ -68,6 +69,15 @@ class Run:
         if isinstance(raws, str):
             return self.task.answer(self, [raws], how)[0]
         return self.task.answer(self, list(raws), how)
+
+    def answers(
+        self, raws: Iterable[Any], how: Decoding | None, *, at_once: int = AT_ONCE
+    ) -> Iterator[tuple[Any, Prediction]]:
+        """Each raw input with the answer to it, as a stream."""
+        done = 0
+        for some in some_at_once(raws, at_once):
+            yield from zip(some, self.task.answer(self, some, how, first_line=done), strict=True)
+            done += len(some)
 
     def look(self, source: Any, target: str | None = None) -> Any:
         """What the model looks at while it makes its answer to `source`, or `target` if given."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.data.fields import Fields, TextField
+from regard.data.tokens import PairTokens
 from regard.interface import PAD, Batch, Padded, Tree
 
 Rows = Tensor | Sequence[Sequence[int]]  # lists may differ in length
@@ -49,3 +52,10 @@ def target_of(batch: Batch) -> Tensor:
 def source_of(batch: Batch) -> Tensor:
     assert batch.source is not None
     return batch.source.values
+
+
+def text_fields(
+    examples: Callable[[], Iterable[Sequence[str]]], *sides: str, joint: bool = True, **tokens: Any
+) -> Fields:
+    """Fields of these sides, all texts, learnt from these examples."""
+    return Fields.learn(dict.fromkeys(sides, TextField), examples, PairTokens(joint=joint, **tokens))

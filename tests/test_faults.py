@@ -38,13 +38,14 @@ import pytest
 import safetensors.torch
 import torch
 import typer.main
+from made import text_fields
 from torch import Tensor
 
 import regard.train.session  # noqa: F401
 from regard import cli
 from regard.checkpoint import UNFINISHED, Folder, append, append_log, read_tensors, write_atomically, write_tensors
 from regard.data.batches import Encoded
-from regard.data.fields import Fields, train_texts
+from regard.data.fields import Fields
 from regard.interface import UserError
 from regard.loading import load
 from regard.recipe import parse_recipe
@@ -1116,7 +1117,7 @@ def test_a_runs_recipe_that_is_damaged(regard_, half, tmp_path, damage):
 
 def test_bytes_merged_wrongly_are_refused():
     kinds = TASKS["translation"].fields
-    fields = Fields(train_texts(lambda: [("ab ab", "ab")], ("source", "target"), kind="bpe", size=270))
+    fields = text_fields(lambda: [("ab ab", "ab")], "source", "target", kind="bpe", size=270)
     saved = json.loads(fields.to_json())
     assert fields.joint and saved["sides"]["target"]["tokenizer"] == "source"
     again = Fields.from_json(json.dumps(saved), kinds)

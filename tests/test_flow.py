@@ -16,11 +16,10 @@ import pytest
 import torch
 from browser import chromium, visit
 from command import Call
-from made import pairs, target_of
+from made import pairs, target_of, text_fields
 from torch import Tensor, nn
 
 from regard import load
-from regard.data.fields import Fields, train_texts
 from regard.data.sources import examples
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Inside, Shapes, UserError
 from regard.layers.cells import CELLS, Cell, State
@@ -276,7 +275,7 @@ def recipe_of(
 
 def run_of(recipe: Recipe) -> Run:
     every = list(examples(recipe.data, "train", recipe.folder))
-    fields = Fields(train_texts(lambda: every, ("target",), kind="characters", size=0))
+    fields = text_fields(lambda: every, "target", kind="characters", size=0)
     return Run(recipe, fields, build_model(recipe, fields).eval(), torch.device("cpu"))
 
 

@@ -15,12 +15,11 @@ import torch
 from browser import chromium, visit
 from hypothesis import given
 from hypothesis import strategies as st
-from made import pairs, target_of
+from made import pairs, target_of, text_fields
 from rich.cells import cell_len
 from rich.console import Console
 from torch import Tensor, nn
 
-from regard.data.fields import Fields, train_texts
 from regard.interface import BOS, EOS, SPECIALS, Ids, Shapes, UserError
 from regard.look.attention import look_at_translation as look
 from regard.look.attention import translation_closely as look_closely
@@ -162,7 +161,7 @@ def test_what_is_looked_at():
 
 def word_run(model: str = "rnnsearch", kind: str = "words") -> Run:
     text = [("the cat sleeps", "le chat dort")]
-    fields = Fields(train_texts(lambda: text, ("source", "target"), kind=kind, size=0, joint=False))
+    fields = text_fields(lambda: text, "source", "target", kind=kind, size=0, joint=False)
     sizes = {"dim": 6, "heads": 2, "feed_forward": 7} if model == "transformer" else SMALL
     recipe = parse_recipe(
         {"task": "translation", "data": {"name": "world"}, "model": {"name": model, **sizes}, "train": {"steps": 1}},
@@ -335,7 +334,7 @@ def reader(
 ) -> Run:
     text = [("the cat sleeps . the dog sleeps too .",), ("a cat is near a dog .",)]
     size = 300 if kind == "bpe" else 0
-    fields = Fields(train_texts(lambda: text, ("target",), kind=kind, size=size))
+    fields = text_fields(lambda: text, "target", kind=kind, size=size)
     sizes: dict[str, dict[str, object]] = {
         "rnn_lm": {"embedding": hidden, "hidden": hidden, "cell": cell, "layers": layers},
         "gpt": {"dim": 6, "heads": 2, "feed_forward": 7},

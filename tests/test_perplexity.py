@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from made import target_of
+from made import target_of, text_fields
 from torch import Tensor, nn
 
-from regard.data.fields import Fields, train_texts
+from regard.data.fields import Fields
 from regard.interface import BOS, EOS, UNK, Batch, Tree, UserError
 from regard.recipe import Recipe, parse_recipe
 from regard.run import Run, build_model
@@ -54,7 +54,7 @@ def recipe(unit: str = "line", task: str = "language", **model: object) -> Recip
 
 
 def fields_of(*texts: str, sides: tuple[str, ...] = ("target",)) -> Fields:
-    return Fields(train_texts(lambda: ([text] * len(sides) for text in texts), sides, kind="words", size=0))
+    return text_fields(lambda: ([text] * len(sides) for text in texts), *sides, kind="words", size=0)
 
 
 def run_of(unit: str = "line", model: nn.Module | None = None) -> Run:

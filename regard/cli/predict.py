@@ -57,7 +57,7 @@ def predict(
     and U+2028 among them, is written as JSON escapes it: so every program counts the same lines; --json gives the text
     itself, and --prompt writes it as it is.
     """
-    from regard.predict.inputs import AT_ONCE, answers
+    from regard.predict.inputs import AT_ONCE
     from regard.predict.text import most_read
     from regard.tasks import nothing
 
@@ -82,7 +82,7 @@ def predict(
     interactive = file is None and prompt is None and sys.stdin.isatty()
     raws = iter([encodable(prompt)]) if prompt is not None else task.inputs(file, errors)
     with written_to(output) as write, as_options():
-        for number, (raw, answer) in enumerate(answers(run, raws, how, at_once=1 if interactive else AT_ONCE), start=1):
+        for number, (raw, answer) in enumerate(run.answers(raws, how, at_once=1 if interactive else AT_ONCE), start=1):
             if answer.cut:
                 part = "beginning" if "source" in run.fields else "end"
                 most = most_read(run.model, how)

@@ -51,8 +51,9 @@ def data_of(asked: Request) -> Any:
         return parse(Table, asked.train_and_valid() | fields, where="data")
     if len(asked.valid) not in (0, 2):
         raise UserError("Two parallel files are validated on two: give --valid SOURCE TARGET.")
-    files = (written(path, asked.folder) for path in (asked.source, asked.target, *asked.valid))
-    return Parallel(*files, hold_out=0.0 if asked.valid else UNDECIDED)
+    files = [written(path, asked.folder) for path in (asked.source, asked.target, *asked.valid)]
+    named: Any = dict(zip(Parallel.FILES, files, strict=False))
+    return Parallel(**named, hold_out=0.0 if asked.valid else UNDECIDED)
 
 
 def new_translator(asked: Request) -> Made:

@@ -6,12 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from regard.config import UserError
 from regard.data.text import encodable, read_lines
-from regard.predict.decoding import Decoding, Prediction
-from regard.run import Run
 
 AT_ONCE = 512  # inputs that are answered together
 
@@ -23,16 +21,6 @@ def some_at_once(items: Iterable[T], count: int = AT_ONCE) -> Iterator[list[T]]:
     stream = iter(items)
     while some := list(islice(stream, count)):
         yield some
-
-
-def answers(
-    run: Run, raws: Iterable[Any], how: Decoding | None, *, at_once: int = AT_ONCE
-) -> Iterator[tuple[Any, Prediction]]:
-    """Each raw input with what the run answers, as a stream."""
-    done = 0
-    for some in some_at_once(raws, at_once):
-        yield from zip(some, run.task.answer(run, some, how, first_line=done), strict=True)
-        done += len(some)
 
 
 def text_lines(file: Path | None, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:

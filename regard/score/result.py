@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.predict.decoding import Decoding
-from regard.predict.inputs import answers
 from regard.run import Run
 from regard.score.alignment import Links
 
@@ -32,7 +31,7 @@ class Scored:
 def answered(run: Run, raws: Iterable[Any], how: Decoding | None, told: Callable[[str], None] | None) -> list[str]:
     """What a run answers, as `predict` does."""
     found: list[str] = []
-    for _, answer in answers(run, raws, how):
+    for _, answer in run.answers(raws, how):
         found.append(answer.text)
         if told is not None:
             told(answer.text)

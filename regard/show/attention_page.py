@@ -64,7 +64,8 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
     """One HTML document with all it needs inside."""
     if not sentences:
         raise ValueError("a page needs a sentence.")
-    described, weights = [], []
+    described: list[dict[str, object]] = []
+    weights: list[str] = []
     for sentence in sentences:
         views: list[dict[str, object]] = []
         for view in sentence.views:
