@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import safetensors
 import safetensors.torch
@@ -150,6 +150,12 @@ def make_folder(path: Path) -> None:
         flush_folder(path.parent)
 
 
+def flush_file(file: IO[Any]) -> None:
+    """To the disk, before the file takes its place."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def flush_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
     try:
@@ -177,8 +183,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         try:
             with beside.open("wb") as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
+                flush_file(file)
             beside.replace(place)
         finally:
             beside.unlink(missing_ok=True)

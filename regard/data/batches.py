@@ -24,6 +24,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from regard.checkpoint import flush_file
 from regard.data.fields import MULTIPLE, Fields, rounded
 from regard.interface import Batch, Padded, UserError
 
@@ -70,11 +71,11 @@ class Encoded:
                 yield add
                 file.seek(0)
                 _header(file, ends[-1], dtype)  # as long as the first: the format leaves room for the count to grow
-                _flush(file)
+                flush_file(file)
             with unfinished[1].open("wb") as file:
                 _header(file, len(ends), np.int64)
                 file.write(ends)
-                _flush(file)
+                flush_file(file)
             offsets.unlink(missing_ok=True)
             unfinished[0].replace(tokens)
             unfinished[1].replace(offsets)
@@ -107,12 +108,6 @@ class Encoded:
 
 def _files(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / f"{name}.tokens.npy", folder / f"{name}.offsets.npy"
-
-
-def _flush(file: IO[bytes]) -> None:
-    """To the disk, before the file takes its place."""
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _header(file: IO[bytes], count: int, kind: Any) -> None:

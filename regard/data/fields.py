@@ -71,11 +71,11 @@ def rounded(lengths: Any, multiple: int = MULTIPLE) -> Any:
     return (lengths + multiple) // multiple * multiple
 
 
-def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1, dtype: Any = np.int64) -> Padded:
+def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1) -> Padded:
     """Places of `width` numbers each, as long as a text of so many places with its <eos>; 0 beyond the end."""
     lengths = [len(array) // width for array in arrays]
     time = int(rounded(max(lengths, default=0), multiple))
-    values = np.zeros((len(arrays), time, width), dtype)
+    values = np.zeros((len(arrays), time, width), np.int64)
     mask = np.zeros((len(arrays), time), np.bool_)
     for row, real, array, length in zip(values, mask, arrays, lengths, strict=True):
         row[:length] = np.asarray(array).reshape(length, width)
@@ -147,15 +147,11 @@ class LabelField(Field):
         return Label(len(self.names))
 
     def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
-        found = []
         for raw in raws:
-            try:
-                found.append(np.array([self.numbers[name] for name in self.cut(raw)], np.int32))
-            except KeyError:
-                raise UserError(
-                    f"{raw[:80]!r} holds a label that the training data does not have: correct or remove it."
-                ) from None
-        return found
+            if not self.numbers.keys() >= set(self.cut(raw)):
+                wrong = "holds a label that the training data does not have"
+                raise UserError(f"{raw[:80]!r} {wrong}: correct or remove it.")
+        return [np.array([self.numbers[name] for name in self.cut(raw)], np.int32) for raw in raws]
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         values = torch.from_numpy(np.array([array[:1] for array in arrays], np.int64).reshape(-1, 1))

@@ -22,7 +22,6 @@ from typing import BinaryIO, Literal, cast
 from regard.config import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
-CHUNK = 1 << 20
 # whatever some reader takes for the end of a line (str.splitlines knows them all), as JSON escapes it
 ESCAPES = {ord(end): json.dumps(end)[1:-1] for end in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -106,9 +105,8 @@ def read_pairs(
     sources, targets = read_lines(source, report=report), read_lines(target, report=report)
     for number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
         if left is None or right is None:
-            ended, goes_on = (source, targets) if left is None else (target, sources)
-            longer = number + sum(1 for _ in goes_on)
-            counts = (number - 1, longer) if ended is source else (longer, number - 1)
+            shorter, longer = number - 1, number + sum(1 for _ in (targets if left is None else sources))
+            counts = (shorter, longer) if left is None else (longer, shorter)
             raise UserError(
                 f"{source} has {counts[0]} lines but {target} has {counts[1]}; "
                 "parallel files need the same number, line n of one translating line n of the other."
@@ -124,9 +122,8 @@ def read_fields(
     JSONL if its name says so, and then a field is a key; else columns between tabs, or between commas if its name says
     CSV, and a field is a column's number from 1, or its name in the first line.
     """
-    lines = enumerate(read_lines(path, report=report), start=1)
-    if any(suffix in JSON_SUFFIXES for suffix in Path(path).suffixes):
-        for number, line in lines:
+    if is_jsonl(path):
+        for number, line in enumerate(read_lines(path, report=report), start=1):
             try:
                 entry = json.loads(line)
                 values = [entry[field] for field in fields]
@@ -156,6 +153,10 @@ def read_fields(
             _tell(report, str(path), number, wrong, "mend or delete it")
             continue
         yield number, [cells[column] for column in columns]
+
+
+def is_jsonl(path: Path | str) -> bool:
+    return any(suffix in JSON_SUFFIXES for suffix in Path(path).suffixes)
 
 
 def read_rows(path: Path | str, report: Report | None = None) -> Iterator[tuple[int, list[str]]]:
@@ -200,8 +201,5 @@ def read_columns(
 
 def content_hash(path: Path | str) -> str:
     """SHA-256 of the content; a file and its gzip have the same one."""
-    digest = hashlib.sha256()
     with _content(Path(path)) as stream:
-        while chunk := stream.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

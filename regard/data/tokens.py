@@ -157,15 +157,13 @@ class Rules:
 
     cut: Callable[[str], list[Span]]
     join: Callable[[Sequence[str]], list[str]]
-    optional: Callable[[str], bool]  # tokens that are left out, not <unk>, where the vocabulary lacks them
+    spacing: bool = False  # tokens that are no words are left out, not <unk>, where the vocabulary lacks them
 
 
 RULES: dict[str, Rules] = {
-    "words": Rules(_cut_words, _join_words, lambda token: not _is_word(token)),
-    "characters": Rules(_cut_characters, list, lambda token: False),
-    "given": Rules(
-        _cut_given, lambda tokens: [" " * (place > 0) + t for place, t in enumerate(tokens)], lambda t: False
-    ),
+    "words": Rules(_cut_words, _join_words, spacing=True),
+    "characters": Rules(_cut_characters, list),
+    "given": Rules(_cut_given, lambda tokens: [" " * (place > 0) + token for place, token in enumerate(tokens)]),
 }
 
 
@@ -197,7 +195,7 @@ class Listed:
         return [
             (self.ids.get(token, UNK), start, end)
             for token, (start, end) in self.rules.cut(text)
-            if token in self.ids or not self.rules.optional(token)
+            if token in self.ids or _is_word(token) or not self.rules.spacing
         ]
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
@@ -362,10 +360,8 @@ class Tokenizer:
         words = _word_of(normalised, (start for _, start, _ in spans))
         pieces = []
         for (token, start, end), word in zip(spans, words, strict=True):
-            if start < end:
-                first, last = origins[start][0], origins[end - 1][1]
-            else:  # a join is a place, not a stretch
-                first = last = origins[start][0]
+            first = origins[start][0]
+            last = origins[end - 1][1] if start < end else first  # a join is a place, not a stretch
             pieces.append(Piece(token, text[first:last], first, last, word))
         return pieces
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.sources import every_line
-from regard.data.text import JSON_SUFFIXES, read_lines, read_rows
+from regard.data.text import is_jsonl, read_lines, read_rows
 from regard.data.tokens import TextTokens
 from regard.interface import UserError
 from regard.models import MODELS
@@ -71,7 +71,7 @@ def size_of(raw: Any) -> int:
 
 def guess_fields(path: Path) -> tuple[str, str]:
     """Which field is the text and which the label: by how many different values they have in the first lines."""
-    if any(suffix in JSON_SUFFIXES for suffix in path.suffixes):
+    if is_jsonl(path):
         try:
             entries = [dict(json.loads(line)) for line in islice(read_lines(path), LOOKED_AT)]
             first = entries[0]

@@ -61,11 +61,6 @@ def columns(raw: str, prediction: Prediction) -> str:
     return "".join(f"{one_line(word)}\t{tag}\n" for word, tag in pairs)
 
 
-def right(output: str, reference: str) -> float:
-    one, other = output.split(), reference.split()
-    return 100 * sum(a == b for a, b in zip(one, other, strict=False)) / max(1, len(other))
-
-
 def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "source", "target")
     data = Conll(**asked.train_and_valid())
@@ -107,7 +102,7 @@ TASK = Task(
     score=score_tags,
     demo=demo,
     entry=entry,
-    right=right,
+    right=lambda output, reference: TAG_ACCURACY.of([output], [reference]),
     columns=columns,
     legible=lambda raw, output: with_words(raw.split(), output.split()),
 )
