@@ -1,4 +1,4 @@
-"""Fields: one side of an example, from its raw value to an array, to a padded batch, and to text again.
+"""Fields: one side of an example, from its raw value to an array and to a padded batch.
 
 text       ids of tokens, <eos> at the end, <bos> in front where a model is to write it
 label      one of a few names for the whole example          tags   one for each word
@@ -50,9 +50,6 @@ class Field(ABC):
 
     @abstractmethod
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded: ...
-
-    @abstractmethod
-    def decode(self, array: Sequence[int]) -> str: ...
 
     @classmethod
     def train(cls, raws: Iterable[Any]) -> Field:
@@ -113,9 +110,6 @@ class TextField(Field):
             row[end] = EOS
         return Padded.of_ids(torch.from_numpy(rows))
 
-    def decode(self, array: Sequence[int]) -> str:
-        return self.tokenizer.decode(array)
-
     def to_json(self) -> dict[str, Any]:
         return {"begins": self.begins, "tokenizer": self.tokenizer.to_json()}
 
@@ -156,9 +150,6 @@ class LabelField(Field):
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         values = torch.from_numpy(np.array([array[:1] for array in arrays], np.int64).reshape(-1, 1))
         return Padded(values, torch.ones_like(values, dtype=torch.bool))  # (batch, 1)
-
-    def decode(self, array: Sequence[int]) -> str:
-        return " ".join(self.names[number] for number in array)
 
     def to_json(self) -> dict[str, Any]:
         return {"names": self.names}
@@ -201,9 +192,6 @@ class SpellingField(Field):
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         return padded(arrays, multiple=multiple, width=SPELT)
-
-    def decode(self, array: Sequence[int]) -> str:
-        return bytes(number - 1 for number in array if number).decode("utf-8", "replace")
 
 
 def spelt(word: str) -> list[int]:

@@ -84,9 +84,6 @@ class PictureField(Field):
         values = torch.from_numpy(np.stack(arrays).reshape(len(arrays), self.size[0], self.width)).float()
         return Padded((values - self.mean) / self.spread, torch.ones(values.shape[:2], dtype=torch.bool))
 
-    def decode(self, array: Sequence[int]) -> str:
-        return ""
-
     def to_json(self) -> dict[str, Any]:
         return {"size": list(self.size), "mean": self.mean, "spread": self.spread}
 

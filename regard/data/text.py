@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from regard.config import UserError
 
@@ -202,4 +202,4 @@ def read_columns(
 def content_hash(path: Path | str) -> str:
     """SHA-256 of the content; a file and its gzip have the same one."""
     with _content(Path(path)) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
