@@ -83,11 +83,11 @@ def prepare(folder: Path, batches: str) -> None:
     np.savez(folder / "batches.npz", **{name: tensor.numpy() for name, tensor in sides.items()})
 
     tokenizer = session.run.tokenizer("target")
-    specials = tokenizer.size - len(tokenizer.scheme.vocabulary)
-    (folder / "vocabulary.txt").write_text("\n".join(tokenizer.scheme.vocabulary) + "\n", encoding="utf-8")
+    specials = tokenizer.size - len(tokenizer.vocabulary)
+    (folder / "vocabulary.txt").write_text("\n".join(tokenizer.vocabulary) + "\n", encoding="utf-8")
     for name, split in (("train", "train"), ("dev", "valid")):
         for language, side in zip(("en", "de"), session.encoded[split].values(), strict=True):
-            lines = (" ".join(tokenizer.scheme.vocabulary[i - specials] for i in side[n]) for n in range(len(side)))
+            lines = (" ".join(tokenizer.vocabulary[i - specials] for i in side[n]) for n in range(len(side)))
             (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     setup = {
         "models": MODELS,

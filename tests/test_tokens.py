@@ -77,7 +77,7 @@ def saved(tokenizer: Tokenizer) -> Any:
 def tokens(text: str) -> list[str]:
     """What a tokenizer of words makes of a text, as strings."""
     tokenizer = trained("words", text)
-    return [tokenizer.scheme.vocabulary[i - len(SPECIALS)] for i in tokenizer.encode(text)]
+    return [tokenizer.vocabulary[i - len(SPECIALS)] for i in tokenizer.encode(text)]
 
 
 @settings(deadline=None)
@@ -116,7 +116,7 @@ def test_any_text_encodes_without_pad_bos_eos(kind, text):
     assert max(ids, default=0) < tokenizer.size
     # an unknown is something never seen, and there are no unseen bytes
     unknown = {nfc(piece.text) for piece in tokenizer.pieces(text) if piece.id == UNK}
-    assert not unknown & set(tokenizer.scheme.vocabulary)
+    assert not unknown & set(tokenizer.vocabulary)
     assert kind != "bpe" or not unknown
 
 
@@ -273,7 +273,7 @@ def test_size_counts_the_specials():
 
 def test_no_token_has_two_ids():
     for kind in KINDS:
-        vocabulary = trained(kind, *HARD).scheme.vocabulary
+        vocabulary = trained(kind, *HARD).vocabulary
         assert len(set(vocabulary)) == len(vocabulary)
 
 
@@ -346,7 +346,7 @@ def test_more_special_tokens_belong_to_the_tokenizers_file(kind):
 @given(texts)
 def test_more_special_tokens_change_nothing_but_where_text_begins(kind, text):
     few, more = _small[kind], _more[kind]
-    assert more.scheme.vocabulary == few.scheme.vocabulary
+    assert more.vocabulary == few.vocabulary
     assert few.offset == len(SPECIALS)  # ids of a tokenizer without them are where they were
     assert more.size == few.size + 2
     moved = [i if i == UNK else i + 2 for i in few.encode(text)]
@@ -418,9 +418,9 @@ def test_special_tokens_that_no_file_would_give_back_are_refused_in_training():
 @pytest.mark.parametrize(
     "damage",
     [
-        {"vocabulary": [*_small["bpe"].scheme.vocabulary, "日本"]},
-        {"vocabulary": _small["bpe"].scheme.vocabulary[1:]},
-        {"vocabulary": [*_small["bpe"].scheme.vocabulary, "a"]},
+        {"vocabulary": [*_small["bpe"].vocabulary, "日本"]},
+        {"vocabulary": _small["bpe"].vocabulary[1:]},
+        {"vocabulary": [*_small["bpe"].vocabulary, "a"]},
         {"merges": [["a"]]},
         {"merges": [["a", "日"]]},
         {"merges": "ab"},

@@ -24,12 +24,13 @@ import codecs
 import json
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import tokenizers
 from tokenizers import pre_tokenizers
@@ -95,24 +96,6 @@ class Piece(NamedTuple):
     word: int  # which word of the text it belongs to; white space and joins belong to the word that follows
 
 
-class Scheme(Protocol):
-    """How one kind of tokenizer turns normal text into ids and back."""
-
-    vocabulary: list[str]
-
-    def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]: ...
-
-    def spans(self, text: str) -> list[tuple[int, int, int]]:
-        """Each token's id, start and end."""
-
-    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
-        """One stretch of text per id, together the text; each <unk> reads the next of `unknowns`, other specials
-        nothing."""
-
-    def show(self, token: int) -> str:
-        """The token alone, without the space before it."""
-
-
 def normal(text: str) -> str:
     """NFC; half a surrogate pair, which no file can hold, becomes U+FFFD."""
     if text.isascii():
@@ -167,17 +150,146 @@ RULES: dict[str, Rules] = {
 }
 
 
-class Listed:
+def _rules(kind: str) -> Rules:
+    if kind not in RULES:
+        raise UserError(f'"{kind}" is no kind of tokenizer; choose words, characters or bpe.')
+    return RULES[kind]
+
+
+def _origins(typed: str) -> list[tuple[int, int]]:
+    """For each character of normal(typed), where the characters it was made from start and end in `typed`."""
+    origins: list[tuple[int, int]] = []
+    for block in BLOCK.finditer(typed):
+        start, end = block.span()
+        if unicodedata.is_normalized("NFC", block[0]):
+            origins += [(i, i + 1) for i in range(start, end)]
+            continue
+        for i in range(start + 1, end):
+            made = "" if unicodedata.combining(typed[i]) else normal(typed[start:i])
+            if made and normal(typed[start : i + 1]) == made + normal(typed[i]):
+                origins += [(start, i)] * len(made)
+                start = i
+        origins += [(start, end)] * len(normal(typed[start:end]))
+    return origins
+
+
+def _word_of(text: str, starts: Iterable[int]) -> list[int]:
+    """The word at or after each place in the text; past the last word, the last."""
+    ends = [end for string, (_, end) in SPLIT.pre_tokenize_str(text) if _is_word(string)]
+    return [max(min(bisect_right(ends, start), len(ends) - 1), 0) for start in starts]
+
+
+class Tokenizer(ABC):
+    """Text to ids and back; ids never include <bos> and <eos>, which belong to batches."""
+
+    def __init__(self, kind: Kind, vocabulary: list[str], specials: Sequence[str]) -> None:
+        self.kind, self.vocabulary, self.specials = kind, vocabulary, tuple(specials)
+        if self.specials[: len(SPECIALS)] != SPECIALS or len(set(self.specials)) < len(self.specials):
+            raise UserError(f"its special tokens are not {' '.join(SPECIALS)} and others after them, each once")
+        self.offset = len(self.specials)  # the first id that is a token of text
+        self.size = self.offset + len(vocabulary)
+
+    @abstractmethod
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Each token's id, start and end in a normal text."""
+
+    @abstractmethod
+    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
+        """One stretch of text per id, together the text; each <unk> reads the next of `unknowns`, other specials
+        nothing."""
+
+    @abstractmethod
+    def show(self, token: int) -> str:
+        """The token alone, without the space before it."""
+
+    @staticmethod
+    def train(
+        kind: Kind, lines: Iterable[str], *, size: int | None, at_least: int = 1, specials: Sequence[str] = SPECIALS
+    ) -> Tokenizer:
+        """Learn at most `size` ids, the special tokens included, from what occurs `at_least` times."""
+        if kind == "bpe":
+            return BytePairs.learn(lines, size, at_least, specials)
+        return Listed.learn(kind, lines, size, at_least, specials)
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
+        """`continued`: each of them goes on from a line end that was encoded before it."""
+        return self._encode_all([normal(text) for text in texts], continued=continued)
+
+    def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
+        return [[token for token, _, _ in self.spans(text)] for text in texts]
+
+    def decode(self, ids: Sequence[int], unknowns: Iterable[str] = ()) -> str:
+        """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as the next of `unknowns`, or else as itself."""
+        return "".join(self.chunks(ids, chain(unknowns, repeat(SPECIALS[UNK]))))
+
+    def pieces(self, text: str) -> list[Piece]:
+        """The tokens of `encode(text)`, each where it stands in `text`."""
+        normalised, origins = normal(text), _origins(text)
+        spans = self.spans(normalised)
+        words = _word_of(normalised, (start for _, start, _ in spans))
+        pieces = []
+        for (token, start, end), word in zip(spans, words, strict=True):
+            first = origins[start][0]
+            last = origins[end - 1][1] if start < end else first  # a join is a place, not a stretch
+            pieces.append(Piece(token, text[first:last], first, last, word))
+        return pieces
+
+    def surface(self, ids: Sequence[int]) -> list[str]:
+        """One readable string per id: no space before it, white space and stray bytes made visible."""
+        return [self.specials[token] if token < self.offset else _visible(self.show(token)) for token in ids]
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """Which word of decode(ids) each id belongs to; −1 for <pad>, <bos> and <eos>."""
+        # an unknown counts as letters: a word on its own among words, a part of the word among characters
+        chunks = self.chunks(ids, repeat("xxx"))
+        starts = accumulate((len(chunk) for chunk in chunks[:-1]), initial=0)
+        words = _word_of("".join(chunks), starts)
+        return [word if token == UNK or token >= self.offset else -1 for token, word in zip(ids, words, strict=False)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "specials": list(self.specials), "vocabulary": self.vocabulary}
+
+    @staticmethod
+    def from_json(saved: Any) -> Tokenizer:
+        """A saved tokenizer. Those who use it trust it, so whatever could surprise them is refused here."""
+        if not isinstance(saved, dict):
+            raise UserError("a tokenizer is missing")
+        missing: Any = None
+        kind, specials, vocabulary = (saved.get(key, missing) for key in ("kind", "specials", "vocabulary"))
+        if not isinstance(kind, str) or not is_texts(vocabulary) or len(set(vocabulary)) < len(vocabulary):
+            raise UserError("its vocabulary is not a list of different texts")
+        if not is_texts(specials):
+            raise UserError("its special tokens are not a list of texts")
+        if kind != "bpe":
+            return Listed(cast(Kind, kind), vocabulary, specials)
+        merges, known, alphabet = saved.get("merges", []), set(vocabulary), set(pre_tokenizers.ByteLevel.alphabet())
+        if not known >= alphabet:
+            raise UserError("its vocabulary lacks a byte")
+        if not alphabet >= set("".join(vocabulary)):
+            raise UserError("its vocabulary holds what is not made of bytes")
+        if not isinstance(merges, list) or not all(is_texts(pair) and len(pair) == 2 for pair in merges):
+            raise UserError("its merges are not a list of pairs")
+        if not all({left, right, left + right} <= known for left, right in merges):
+            raise UserError("it merges what is not in its vocabulary")
+        return BytePairs(vocabulary, [(left, right) for left, right in merges], specials)
+
+
+class Listed(Tokenizer):
     """A plain list of types; one that is not on it is <unk>."""
 
-    def __init__(self, rules: Rules, vocabulary: list[str], offset: int) -> None:
-        self.vocabulary = vocabulary
-        self.rules = rules
-        self.offset = offset
-        self.ids = {token: i for i, token in enumerate(vocabulary, start=offset)}
+    def __init__(self, kind: Kind, vocabulary: list[str], specials: Sequence[str] = SPECIALS) -> None:
+        super().__init__(kind, vocabulary, specials)
+        self.rules = _rules(kind)
+        self.ids = {token: i for i, token in enumerate(vocabulary, start=self.offset)}
 
     @classmethod
-    def train(cls, rules: Rules, lines: Iterable[str], size: int | None, at_least: int, offset: int) -> Listed:
+    def learn(
+        cls, kind: Kind, lines: Iterable[str], size: int | None, at_least: int, specials: Sequence[str]
+    ) -> Listed:
+        rules, offset = _rules(kind), len(specials)
         if size is not None and size <= offset:
             raise UserError(f"a vocabulary of {size} is too small; give {offset + 1} or more.")
         counts: Counter[str] = Counter()
@@ -186,10 +298,7 @@ class Listed:
         # by frequency, then by code point, so that the order of the lines does not matter
         ranked = sorted((-count, token) for token, count in counts.items() if count >= at_least)
         vocabulary = [token for _, token in ranked]
-        return cls(rules, vocabulary if size is None else vocabulary[: size - offset], offset)
-
-    def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
-        return [[token for token, _, _ in self.spans(text)] for text in texts]
+        return cls(kind, vocabulary if size is None else vocabulary[: size - offset], specials)
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         return [
@@ -217,13 +326,12 @@ def _byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(BYTES + i): byte for i, byte in enumerate(others)}
 
 
-class BytePairs:
+class BytePairs(Tokenizer):
     """The `tokenizers` library's BPE, told of no special tokens."""
 
-    def __init__(self, vocabulary: list[str], merges: list[tuple[str, str]], offset: int) -> None:
-        self.vocabulary = vocabulary
+    def __init__(self, vocabulary: list[str], merges: list[tuple[str, str]], specials: Sequence[str]) -> None:
+        super().__init__("bpe", vocabulary, specials)
         self.merges = merges
-        self.offset = offset
         self.inner = self._pipeline(BPE({token: i for i, token in enumerate(vocabulary)}, merges))
         byte = _byte_of_character()
         self.bytes = [bytes(byte[character] for character in token) for token in vocabulary]
@@ -237,12 +345,12 @@ class BytePairs:
         return inner
 
     @classmethod
-    def train(cls, lines: Iterable[str], size: int | None, at_least: int, offset: int) -> BytePairs:
-        smallest = offset + BYTES
+    def learn(cls, lines: Iterable[str], size: int | None, at_least: int, specials: Sequence[str]) -> BytePairs:
+        smallest = len(specials) + BYTES
         if size is None or size < smallest:
             raise UserError(f"bpe needs a vocabulary size of {smallest} or more (8000 is usual); received {size}.")
         trainer = BpeTrainer(
-            vocab_size=size - offset,
+            vocab_size=size - len(specials),
             min_frequency=at_least,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -251,9 +359,9 @@ class BytePairs:
         inner.train_from_iterator((" " + normal(line) for line in lines), trainer)
         ids = inner.get_vocab()
         merges = [(left, right) for left, right in json.loads(inner.to_str())["model"]["merges"]]
-        return cls(sorted(ids, key=ids.__getitem__), merges, offset)
+        return cls(sorted(ids, key=ids.__getitem__), merges, specials)
 
-    def encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
+    def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         before = "" if continued else " "
         encodings = self.inner.encode_batch_fast([before + text if text else "" for text in texts])
         return [[i + self.offset for i in encoding.ids] for encoding in encodings]
@@ -290,131 +398,13 @@ class BytePairs:
         text = self.bytes[token - self.offset].decode("utf-8", "backslashreplace")
         return text if text.isspace() else text.removeprefix(" ")
 
-
-def _origins(typed: str) -> list[tuple[int, int]]:
-    """For each character of normal(typed), where the characters it was made from start and end in `typed`."""
-    origins: list[tuple[int, int]] = []
-    for block in BLOCK.finditer(typed):
-        start, end = block.span()
-        if unicodedata.is_normalized("NFC", block[0]):
-            origins += [(i, i + 1) for i in range(start, end)]
-            continue
-        for i in range(start + 1, end):
-            made = "" if unicodedata.combining(typed[i]) else normal(typed[start:i])
-            if made and normal(typed[start : i + 1]) == made + normal(typed[i]):
-                origins += [(start, i)] * len(made)
-                start = i
-        origins += [(start, end)] * len(normal(typed[start:end]))
-    return origins
-
-
-def _word_of(text: str, starts: Iterable[int]) -> list[int]:
-    """The word at or after each place in the text; past the last word, the last."""
-    ends = [end for string, (_, end) in SPLIT.pre_tokenize_str(text) if _is_word(string)]
-    return [max(min(bisect_right(ends, start), len(ends) - 1), 0) for start in starts]
-
-
-class Tokenizer:
-    """Text to ids and back; ids never include <bos> and <eos>, which belong to batches."""
-
-    def __init__(self, kind: Kind, scheme: Scheme, specials: Sequence[str] = SPECIALS) -> None:
-        self.kind: Kind = kind
-        self.scheme = scheme
-        self.specials = tuple(specials)
-        if self.specials[: len(SPECIALS)] != SPECIALS or len(set(self.specials)) < len(self.specials):
-            raise UserError(f"its special tokens are not {' '.join(SPECIALS)} and others after them, each once")
-        self.offset = len(self.specials)  # the first id that is a token of text
-        self.size = self.offset + len(scheme.vocabulary)
-
-    @classmethod
-    def train(
-        cls,
-        kind: Kind,
-        lines: Iterable[str],
-        *,
-        size: int | None,
-        at_least: int = 1,
-        specials: Sequence[str] = SPECIALS,
-    ) -> Tokenizer:
-        """Learn at most `size` ids, the special tokens included, from what occurs `at_least` times."""
-        offset = len(specials)
-        if kind == "bpe":
-            return cls(kind, BytePairs.train(lines, size, at_least, offset), specials)
-        return cls(kind, Listed.train(_rules(kind), lines, size, at_least, offset), specials)
-
-    def encode(self, text: str) -> list[int]:
-        return self.encode_all([text])[0]
-
-    def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
-        """`continued`: each of them goes on from a line end that was encoded before it."""
-        return self.scheme.encode_all([normal(text) for text in texts], continued=continued)
-
-    def decode(self, ids: Sequence[int], unknowns: Iterable[str] = ()) -> str:
-        """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as the next of `unknowns`, or else as itself."""
-        return "".join(self.scheme.chunks(ids, chain(unknowns, repeat(SPECIALS[UNK]))))
-
-    def pieces(self, text: str) -> list[Piece]:
-        """The tokens of `encode(text)`, each where it stands in `text`."""
-        normalised, origins = normal(text), _origins(text)
-        spans = self.scheme.spans(normalised)
-        words = _word_of(normalised, (start for _, start, _ in spans))
-        pieces = []
-        for (token, start, end), word in zip(spans, words, strict=True):
-            first = origins[start][0]
-            last = origins[end - 1][1] if start < end else first  # a join is a place, not a stretch
-            pieces.append(Piece(token, text[first:last], first, last, word))
-        return pieces
-
-    def surface(self, ids: Sequence[int]) -> list[str]:
-        """One readable string per id: no space before it, white space and stray bytes made visible."""
-        return [self.specials[token] if token < self.offset else _visible(self.scheme.show(token)) for token in ids]
-
-    def words(self, ids: Sequence[int]) -> list[int]:
-        """Which word of decode(ids) each id belongs to; −1 for <pad>, <bos> and <eos>."""
-        # an unknown counts as letters: a word on its own among words, a part of the word among characters
-        chunks = self.scheme.chunks(ids, repeat("xxx"))
-        starts = accumulate((len(chunk) for chunk in chunks[:-1]), initial=0)
-        words = _word_of("".join(chunks), starts)
-        return [word if token == UNK or token >= self.offset else -1 for token, word in zip(ids, words, strict=False)]
-
     def to_json(self) -> dict[str, Any]:
-        saved = {"kind": self.kind, "specials": list(self.specials), "vocabulary": self.scheme.vocabulary}
-        return saved | ({"merges": self.scheme.merges} if isinstance(self.scheme, BytePairs) else {})
-
-    @classmethod
-    def from_json(cls, saved: Any) -> Tokenizer:
-        """A saved tokenizer. Those who use it trust it, so whatever could surprise them is refused here."""
-        if not isinstance(saved, dict):
-            raise UserError("a tokenizer is missing")
-        missing: Any = None
-        kind, specials, vocabulary = (saved.get(key, missing) for key in ("kind", "specials", "vocabulary"))
-        if not isinstance(kind, str) or not is_texts(vocabulary) or len(set(vocabulary)) < len(vocabulary):
-            raise UserError("its vocabulary is not a list of different texts")
-        if not is_texts(specials):
-            raise UserError("its special tokens are not a list of texts")
-        if kind != "bpe":
-            return cls(cast(Kind, kind), Listed(_rules(kind), vocabulary, len(specials)), specials)
-        merges, known, alphabet = saved.get("merges", []), set(vocabulary), set(pre_tokenizers.ByteLevel.alphabet())
-        if not known >= alphabet:
-            raise UserError("its vocabulary lacks a byte")
-        if not alphabet >= set("".join(vocabulary)):
-            raise UserError("its vocabulary holds what is not made of bytes")
-        if not isinstance(merges, list) or not all(is_texts(pair) and len(pair) == 2 for pair in merges):
-            raise UserError("its merges are not a list of pairs")
-        if not all({left, right, left + right} <= known for left, right in merges):
-            raise UserError("it merges what is not in its vocabulary")
-        return cls("bpe", BytePairs(vocabulary, [(left, right) for left, right in merges], len(specials)), specials)
+        return super().to_json() | {"merges": self.merges}
 
 
 def is_texts(value: Any) -> bool:
     """Whether this is a list of texts that can be written to a file: JSON can spell half a character."""
     return isinstance(value, list) and all(isinstance(each, str) and encodable(each) == each for each in value)
-
-
-def _rules(kind: str) -> Rules:
-    if kind not in RULES:
-        raise UserError(f'"{kind}" is no kind of tokenizer; choose words, characters or bpe.')
-    return RULES[kind]
 
 
 def _visible(text: str) -> str:

@@ -36,7 +36,7 @@ from regard.checkpoint import Folder, replacing, write_atomically, write_tensors
 from regard.config import shown
 from regard.data.fields import Fields, TextField
 from regard.data.text import read_lines
-from regard.data.tokens import RULES, Listed, Tokenizer
+from regard.data.tokens import Listed
 from regard.interface import BOS, EOS, SPECIALS, UNK, CountsNGrams, UserError
 from regard.loading import load
 from regard.models.ngram import NGram, Order
@@ -285,7 +285,7 @@ def export_run(run: Path, path: Path) -> None:
         raise UserError(
             f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train model.name=ngram."
         )
-    write(path, loaded.model, loaded.tokenizer("target").scheme.vocabulary)
+    write(path, loaded.model, loaded.tokenizer("target").vocabulary)
 
 
 def import_run(file: Path, path: Path) -> None:
@@ -302,9 +302,7 @@ def import_run(file: Path, path: Path) -> None:
         "train": {"steps": 1},
     }
     recipe = parse_recipe(said, tasks=TASKS, folder=file.resolve().parent)
-    fields = Fields(
-        {"target": TextField(Tokenizer("words", Listed(RULES["words"], words, len(SPECIALS))), begins=True)}
-    )
+    fields = Fields({"target": TextField(Listed("words", words), begins=True)})
     data = {"files": {"file": str(file)}, "data": recipe.data.fingerprint(recipe.folder)}
     facts = {**machine.facts(), **data, "precision": "float32"}
     write_atomically(folder.environment, json.dumps(facts, indent=2) + "\n")

@@ -75,7 +75,7 @@ def token_of(tokenizer: Tokenizer, word: str) -> int:
 def shown(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
     """As they can be read; sub-words that stand within a word have a sign before them."""
     names = tokenizer.surface(tokens)
-    if not isinstance(tokenizer.scheme, BytePairs):
+    if not isinstance(tokenizer, BytePairs):
         return names
-    pieces = [tokenizer.scheme.bytes[token - tokenizer.offset] for token in tokens]
+    pieces = [tokenizer.bytes[token - tokenizer.offset] for token in tokens]
     return [n if piece[:1].isspace() else INSIDE + n for n, piece in zip(names, pieces, strict=True)]
