@@ -1,13 +1,15 @@
-"""Batches made by hand: ids in, the sides of a batch out."""
+"""Batches made by hand: ids in, the sides of a batch out; and sequences on the disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.tokens import PairTokens
 from regard.interface import PAD, Batch, Padded, Tree
@@ -59,3 +61,11 @@ def text_fields(
 ) -> Fields:
     """Fields of these sides, all texts, learnt from these examples."""
     return Fields.learn(dict.fromkeys(sides, TextField), examples, PairTokens(joint=joint, **tokens))
+
+
+def on_disk(folder: Path, name: str, sequences: Iterable[Sequence[int]]) -> Encoded:
+    """These sequences, streamed to the disk."""
+    with Encoded.writer(folder, name) as add:
+        for sequence in sequences:
+            add(sequence)
+    return Encoded.open(folder, name)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made import source_of, target_of
+from made import on_disk, source_of, target_of
 
 from regard.data.batches import Encoded, Examples, plan, stats, validation_plan
 from regard.data.fields import MULTIPLE, Fields, TextField
@@ -45,7 +45,7 @@ def same(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
 
 
 def test_sequences_come_back(tmp_path):
-    for encoded in (Encoded.write(tmp_path, "source", iter(SEQUENCES)), Encoded.open(tmp_path, "source")):
+    for encoded in (on_disk(tmp_path, "source", iter(SEQUENCES)), Encoded.open(tmp_path, "source")):
         assert len(encoded) == len(SEQUENCES)
         assert [sequence.tolist() for sequence in encoded] == SEQUENCES
         assert encoded.lengths.tolist() == [len(sequence) for sequence in SEQUENCES]
@@ -57,12 +57,12 @@ def test_sequences_come_back(tmp_path):
 
 @pytest.mark.parametrize("sequences", [[], [[]], [[], []]])
 def test_nothing_comes_back_as_nothing(tmp_path, sequences):
-    encoded = Encoded.write(tmp_path, "source", sequences)
+    encoded = on_disk(tmp_path, "source", sequences)
     assert [sequence.tolist() for sequence in encoded] == sequences
 
 
 def test_what_is_written_is_plain_npy_and_mapped(tmp_path):
-    encoded = Encoded.write(tmp_path / "new" / "folder", "source", SEQUENCES)
+    encoded = on_disk(tmp_path / "new" / "folder", "source", SEQUENCES)
     tokens = np.load(tmp_path / "new" / "folder" / "source.tokens.npy")
     assert tokens.tolist() == sum(SEQUENCES, [])
     assert isinstance(encoded.tokens.base, np.memmap)
@@ -72,7 +72,7 @@ def test_what_is_written_is_plain_npy_and_mapped(tmp_path):
 
 def test_the_header_has_room_for_the_count(tmp_path):
     # the header is written twice, before and after the count is known, and must not move the data
-    encoded = Encoded.write(tmp_path, "source", ([i, i + 1] for i in range(100_003)))
+    encoded = on_disk(tmp_path, "source", ([i, i + 1] for i in range(100_003)))
     assert encoded[0].tolist() == [0, 1]
     assert encoded[100_002].tolist() == [100_002, 100_003]
 
@@ -83,35 +83,35 @@ def interrupted() -> Iterator[list[int]]:
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path):
-    Encoded.write(tmp_path, "source", SEQUENCES)
+    on_disk(tmp_path, "source", SEQUENCES)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(KeyboardInterrupt):
-        Encoded.write(tmp_path, "source", interrupted())
+        on_disk(tmp_path, "source", interrupted())
     assert sorted(tmp_path.iterdir()) == before
     assert [sequence.tolist() for sequence in Encoded.open(tmp_path, "source")] == SEQUENCES
 
 
 def test_writing_again_replaces(tmp_path):
-    Encoded.write(tmp_path, "source", SEQUENCES)
-    Encoded.write(tmp_path, "source", [[29]])
+    on_disk(tmp_path, "source", SEQUENCES)
+    on_disk(tmp_path, "source", [[29]])
     assert [sequence.tolist() for sequence in Encoded.open(tmp_path, "source")] == [[29]]
 
 
 def test_where_offsets_are_the_tokens_are_whole(tmp_path):
-    Encoded.write(tmp_path, "source", SEQUENCES)
+    on_disk(tmp_path, "source", SEQUENCES)
     tokens = tmp_path / "source.tokens.npy"
     tokens.unlink()
     tokens.mkdir()  # nothing can be renamed onto a folder
     with pytest.raises(OSError):
-        Encoded.write(tmp_path, "source", [[29]])
+        on_disk(tmp_path, "source", [[29]])
     assert list(tmp_path.iterdir()) == [tokens]
 
 
 def test_half_or_damaged_files_are_sentences(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         Encoded.open(tmp_path, "source")
-    Encoded.write(tmp_path, "source", SEQUENCES)
-    Encoded.write(tmp_path, "other", [[29]])
+    on_disk(tmp_path, "source", SEQUENCES)
+    on_disk(tmp_path, "other", [[29]])
     offsets = tmp_path / "source.offsets.npy"
     kept = offsets.read_bytes()
     offsets.write_bytes((tmp_path / "other.offsets.npy").read_bytes())
@@ -130,7 +130,7 @@ def test_half_or_damaged_files_are_sentences(tmp_path):
 
 def test_a_batch_is_its_examples_and_padding(tmp_path):
     targets = [[31, 37], [41], [], [43, 47, 53], [59], [61] * 7]
-    sides = {"source": Encoded.write(tmp_path, "s", SEQUENCES), "target": Encoded.write(tmp_path, "t", targets)}
+    sides = {"source": on_disk(tmp_path, "s", SEQUENCES), "target": on_disk(tmp_path, "t", targets)}
     examples = Examples(FIELDS, sides)
     assert len(examples) == len(SEQUENCES)
     chosen = [5, 0, 1]
@@ -158,9 +158,9 @@ def test_padding_is_the_least_that_is_round(sequences, multiple):
 
 
 def test_unequal_sides_are_a_sentence(tmp_path):
-    source = Encoded.write(tmp_path, "s", SEQUENCES)
+    source = on_disk(tmp_path, "s", SEQUENCES)
     with pytest.raises(UserError, match="different numbers of examples .*'source': 6, 'target': 5"):
-        Examples(FIELDS, {"source": source, "target": Encoded.write(tmp_path, "t", SEQUENCES[1:])})
+        Examples(FIELDS, {"source": source, "target": on_disk(tmp_path, "t", SEQUENCES[1:])})
 
 
 # plan
@@ -182,8 +182,8 @@ def test_every_example_once_and_within_budget(pairs, tokens, multiple):
 
 def test_the_budget_is_that_of_the_tensors(tmp_path):
     source_lengths, target_lengths = poisson(997)
-    source = Encoded.write(tmp_path, "s", ([5] * n for n in source_lengths))
-    target = Encoded.write(tmp_path, "t", ([7] * n for n in target_lengths))
+    source = on_disk(tmp_path, "s", ([5] * n for n in source_lengths))
+    target = on_disk(tmp_path, "t", ([7] * n for n in target_lengths))
     examples = Examples(FIELDS, {"source": source, "target": target})
     batches = plan(source.lengths, target.lengths, tokens=503, seed=1, epoch=1)
     made = [examples.collate(batch) for batch in batches]

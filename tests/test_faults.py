@@ -38,13 +38,12 @@ import pytest
 import safetensors.torch
 import torch
 import typer.main
-from made import text_fields
+from made import on_disk, text_fields
 from torch import Tensor
 
 import regard.train.session  # noqa: F401
 from regard import cli
 from regard.checkpoint import UNFINISHED, Folder, append, append_log, read_tensors, write_atomically, write_tensors
-from regard.data.batches import Encoded
 from regard.data.fields import Fields
 from regard.interface import UserError
 from regard.loading import load
@@ -1307,7 +1306,7 @@ def test_what_is_written_is_on_the_disk(tmp_path):
     assert writes_of(lambda: write_atomically(path, "other")) == content
     assert writes_of(lambda: append(tmp_path / "log", "line\n")) == ["write", "fsync"]
     two_files = ["flush", "fsync", "flush", "fsync", "unlink", "replace", "replace", "unlink", "unlink"]
-    assert writes_of(lambda: Encoded.write(tmp_path / "data", "text", [[5, 7]])) == ["mkdir", *two_files]
+    assert writes_of(lambda: on_disk(tmp_path / "data", "text", [[5, 7]])) == ["mkdir", *two_files]
 
 
 def test_a_link_stays_and_a_device_is_left_alone(tmp_path):

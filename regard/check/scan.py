@@ -27,7 +27,7 @@ def too_long(tokens: TextTokens) -> Callable[[str], bool]:
     Exact for characters, and for words but for spacing so rare that it is left out. Sub-words never span two words, so
     there are at least as many; where no spaces stand between words, a sub-word seldom has more than two letters.
     """
-    longest: int = tokens.longest
+    longest = tokens.longest
 
     def words(text: str) -> bool:
         # cutting is slow: first the most words there can be, the joins between them, and spacing that is not silent
@@ -37,15 +37,13 @@ def too_long(tokens: TextTokens) -> Callable[[str], bool]:
     def pieces(text: str) -> bool:
         unspaced = 0 if text.isascii() else len(UNSPACED.findall(text)) // 2
         most, _, spaces = roughly(text)
-        if most + spaces + unspaced <= longest:
-            return False
-        return len(SPLIT_WITH_SPACE.pre_tokenize_str(" " + text)) + unspaced > longest
+        many = most + spaces > longest - unspaced
+        return many and len(SPLIT_WITH_SPACE.pre_tokenize_str(" " + text)) > longest - unspaced
 
-    def given(text: str) -> bool:
-        return len(text.split(" ")) > longest
+    def exactly(text: str) -> bool:
+        return len(text if tokens.kind == "characters" else text.split(" ")) > longest
 
-    rules = {"characters": lambda text: len(text) > longest, "words": words, "bpe": pieces, "given": given}
-    return rules[tokens.kind]
+    return {"words": words, "bpe": pieces}.get(tokens.kind, exactly)
 
 
 def roughly(text: str) -> tuple[int, int, int]:

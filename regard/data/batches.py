@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -40,14 +40,6 @@ class Encoded:
         self.tokens = np.asarray(tokens)
         self.offsets = np.asarray(offsets)
         self.lengths: Integers = np.diff(self.offsets)
-
-    @classmethod
-    def write(cls, folder: Path, name: str, sequences: Iterable[Sequence[int]], dtype: Any = np.int32) -> Encoded:
-        """Stream the sequences to disk."""
-        with cls.writer(folder, name, dtype) as add:
-            for sequence in sequences:
-                add(sequence)
-        return cls.open(folder, name)
 
     @classmethod
     @contextmanager
