@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -66,12 +65,6 @@ MOJIBAKE = re.compile("(?<![A-ZÀ-Þ])[ÃÂ][\u0080-\u00ba\u00bc-\u00bf]|â€[\
 TRACES = (("markup", MARKUP, ("<", "&")), ("mojibake", MOJIBAKE, ("Ã", "Â", "â€", "ï¿½", "ï»¿")))
 
 
-def points(ranges: str) -> Iterator[slice]:
-    for stretch in ranges.split():
-        first, _, last = stretch.partition("-")
-        yield slice(int(first, 16), int(last or first, 16) + 1)
-
-
 @cache
 def classes() -> Array:
     """What each code point is: one of the classes above, or FIRST_SCRIPT + the place of its script."""
@@ -79,16 +72,16 @@ def classes() -> Array:
     kinds = {SPACES: SPACE, CONTROLS: CONTROL, "0": NUL, "fffd": BROKEN}
     kinds |= {ranges: FIRST_SCRIPT + place for place, ranges in enumerate(SCRIPTS.values())}
     for ranges, kind in kinds.items():
-        for stretch in points(ranges):
-            table[stretch] = kind
+        for stretch in ranges.split():
+            first, _, last = stretch.partition("-")
+            table[int(first, 16) : int(last or first, 16) + 1] = kind
     return table
 
 
 def scripts_of(kinds: Array, starts: Array) -> Array:
     """The script of each line, as 1 + its place; 0 where there are few letters, or many scripts."""
     letters = np.zeros((len(NAMES), len(starts)), np.int64)  # (script, line)
-    present = np.flatnonzero(np.bincount(kinds)[FIRST_SCRIPT:])
-    for script in present:
+    for script in np.flatnonzero(np.bincount(kinds)[FIRST_SCRIPT:]):
         counts = np.add.reduceat(kinds == FIRST_SCRIPT + script, starts, dtype=np.int64)
         letters[script] = counts * DENSE.get(int(script), 1)
     kana = letters[JAPANESE].copy()

@@ -174,10 +174,10 @@ class Teller:
     def reported(self, reports: Reports) -> Iterator[Finding]:
         """What the readers said."""
         for key, count in reports.counts.items():
-            where, lines = self.name(Path(key.file)), tuple(reports.first[key])
+            where, (lines, wrongs) = self.name(Path(key.file)), zip(*reports.first[key], strict=True)
             noun = self.words.line if key.kind == "tags" else "line"
             amount = f"{count:,} {noun}{'' if count == 1 else 's'}"
-            yield self.finding(key.kind, where, count, lines, amount=amount, detail=reports.details[key])
+            yield self.finding(key.kind, where, count, lines, amount=amount, detail=wrongs[0])
 
     def marked(self, scan: Scan, split: Split, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
         """What the bits of a split's lines say."""

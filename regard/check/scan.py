@@ -131,8 +131,7 @@ class Reports:
         self.split: Split = "train"
         self.recent: set[int] = set()  # numbers of lines, since somebody last looked
         self.counts: Counter[Key] = Counter()
-        self.first: dict[Key, list[int]] = defaultdict(list)  # the first few of those lines
-        self.details: dict[Key, str] = {}  # of the first
+        self.first: dict[Key, list[tuple[int, str]]] = defaultdict(list)  # the first few, and what is wrong
 
     def begin(self, split: Split) -> None:
         self.split = split
@@ -146,9 +145,8 @@ class Reports:
         if self.split == "valid" and key._replace(split="train") in self.counts:
             return
         self.counts[key] += 1
-        self.details.setdefault(key, wrong)
         if len(self.first[key]) < NAMED:
-            self.first[key].append(number)
+            self.first[key].append((number, wrong))
 
 
 def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:

@@ -122,6 +122,7 @@ class LabelField(Field):
     """One of a few names, numbered from the most frequent on."""
 
     kind = "label"
+    made_of: ClassVar[type[Label | TagIds]] = Label
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -138,7 +139,7 @@ class LabelField(Field):
 
     @property
     def shape(self) -> Label | TagIds:
-        return Label(len(self.names))
+        return self.made_of(len(self.names))
 
     def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
         for raw in raws:
@@ -166,14 +167,11 @@ class TagField(LabelField):
     """A name for each word, with spaces between them; as many places as the words' own text has."""
 
     kind = "tags"
+    made_of = TagIds
 
     @staticmethod
     def cut(raw: str) -> list[str]:
         return raw.split()
-
-    @property
-    def shape(self) -> TagIds:
-        return TagIds(len(self.names))
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         return padded(arrays, multiple=multiple)

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -241,13 +241,10 @@ class Conll(TrainAndValid):
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         """Sentences, numbered. Spans whose tags break the rules of BIO or BIOES are marked anew, as they are read."""
-
-        def columns(report: Report | None) -> Iterator[tuple[int, list[tuple[str, str]]]]:
-            return enumerate(read_columns(path, word=self.word, tag=self.tag, report=report), start=1)
-
-        names = {tag for _, sentence in columns(lambda *_: None) for _, tag in sentence}
+        sentences = partial(read_columns, path, word=self.word, tag=self.tag)
+        names = {tag for sentence in sentences(report=lambda *_: None) for _, tag in sentence}
         spans, ends = mark_spans(names), mark_ends(names)
-        for number, sentence in columns(report):
+        for number, sentence in enumerate(sentences(report=report), start=1):
             tags = [tag for _, tag in sentence]
             if spans and (mended := tags_of(spans_of(tags), len(tags), ends=ends)) != tags:
                 if report:

@@ -15,15 +15,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from regard.data.batches import Integers, Stats
 from regard.interface import Batch
 
 
-def windows_at(tokens: Integers, starts: Integers, width: int) -> Tensor:
+def windows_at(tokens: Integers, starts: Integers, width: int) -> Batch:
     """(rows, width + 1): from each start on."""
-    return torch.from_numpy(tokens[starts[:, None] + np.arange(width + 1)].astype(np.int64))
+    return Batch.of_text(torch.from_numpy(tokens[starts[:, None] + np.arange(width + 1)].astype(np.int64)))
 
 
 class Carried:
@@ -49,7 +48,7 @@ class Carried:
         shift, span = self._cuts(epoch)
         done = index * self.window
         starts = shift + np.arange(self.rows) * span + done
-        return Batch.of_text(windows_at(self.tokens, starts, min(self.window, span - done)))
+        return windows_at(self.tokens, starts, min(self.window, span - done))
 
     def stats(self) -> Stats:
         return Stats(batches=self.count(0), shapes=1, real=1.0)
@@ -70,7 +69,7 @@ class Anywhere:
     def get(self, epoch: int, index: int) -> Batch:
         random = np.random.default_rng([self.seed, epoch, index])
         starts = random.integers(len(self.tokens) - self.window, size=self.rows)
-        return Batch.of_text(windows_at(self.tokens, starts, self.window))
+        return windows_at(self.tokens, starts, self.window)
 
     def stats(self) -> Stats:
         return Stats(batches=self.count(0), shapes=1, real=1.0)

@@ -29,7 +29,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, Literal, NamedTuple, cast
 
 import tokenizers
@@ -37,7 +37,7 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from regard.config import ABOVE_0, between, keep_within
+from regard.config import ABOVE_0, between, choose, keep_within
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
@@ -119,11 +119,7 @@ def _cut_words(text: str) -> list[Span]:
 
 
 def _join_words(tokens: Sequence[str]) -> list[str]:
-    befores = ["", *tokens]
-    return [
-        " " + token if _is_word(before) and _is_word(token) else token
-        for before, token in zip(befores, tokens, strict=False)
-    ]
+    return [" " + token if _is_word(before) and _is_word(token) else token for before, token in pairwise(["", *tokens])]
 
 
 def _cut_characters(text: str) -> list[Span]:
@@ -148,12 +144,6 @@ RULES: dict[str, Rules] = {
     "characters": Rules(_cut_characters, list),
     "given": Rules(_cut_given, lambda tokens: [" " * (place > 0) + token for place, token in enumerate(tokens)]),
 }
-
-
-def _rules(kind: str) -> Rules:
-    if kind not in RULES:
-        raise UserError(f'"{kind}" is no kind of tokenizer; choose words, characters or bpe.')
-    return RULES[kind]
 
 
 def _origins(typed: str) -> list[tuple[int, int]]:
@@ -282,19 +272,17 @@ class Listed(Tokenizer):
 
     def __init__(self, kind: Kind, vocabulary: list[str], specials: Sequence[str] = SPECIALS) -> None:
         super().__init__(kind, vocabulary, specials)
-        self.rules = _rules(kind)
+        self.rules = choose(RULES, kind, "The kind of tokens")
         self.ids = {token: i for i, token in enumerate(vocabulary, start=self.offset)}
 
     @classmethod
     def learn(
         cls, kind: Kind, lines: Iterable[str], size: int | None, at_least: int, specials: Sequence[str]
     ) -> Listed:
-        rules, offset = _rules(kind), len(specials)
+        rules, offset = choose(RULES, kind, "The kind of tokens"), len(specials)
         if size is not None and size <= offset:
             raise UserError(f"a vocabulary of {size} is too small; give {offset + 1} or more.")
-        counts: Counter[str] = Counter()
-        for line in lines:
-            counts.update(token for token, _ in rules.cut(normal(line)))
+        counts = Counter(token for line in lines for token, _ in rules.cut(normal(line)))
         # by frequency, then by code point, so that the order of the lines does not matter
         ranked = sorted((-count, token) for token, count in counts.items() if count >= at_least)
         vocabulary = [token for _, token in ranked]

@@ -44,12 +44,7 @@ class PictureCorpus(LabelCorpus):
 
 
 def answer(
-    run: Run,
-    raws: Sequence[Any],
-    how: Decoding | None = None,
-    *,
-    batch_tokens: int = AT_ONCE * 32,
-    first_line: int = 0,
+    run: Run, raws: Sequence[Any], how: Decoding | None = None, *, batch_tokens: int = AT_ONCE, first_line: int = 0
 ) -> list[Prediction]:
     at_once = max(1, min(AT_ONCE, batch_tokens))
     return [label for some in some_at_once(raws, at_once) for label in labels_of(run, run.batch(source=some))]
