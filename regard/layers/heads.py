@@ -14,7 +14,7 @@ g = h · 0x9E3779B97F4A7C15 mod 2⁶⁴; its row is (hₖ mod 2⁶³) mod rows. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol
 
@@ -49,6 +49,7 @@ def log_probs_of(logits: Tensor, answers: Padded) -> Tensor:
 class Features(nn.Module):
     """Σₖ tableₖ[row of the last k tokens]; a context that reaches before the text's beginning has none."""
 
+    __call__: Callable[..., Tensor]
     pace = 10.0  # a row is met in few steps: at the others' rate it has not come far from 0 when training ends
 
     def __init__(self, *, vocab: int, reach: int, rows: int) -> None:
@@ -161,20 +162,17 @@ class SoftmaxHead(nn.Module):
 
     def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss:
         """hidden (batch, target, dim), targets (batch, target); padding costs neither loss nor time."""
-        return _sums(self, hidden, targets)
+        return self.loss_beside(None, None, hidden, targets)
 
-
-def _sums(
-    head: SoftmaxHead, hidden: Tensor, targets: Padded, table: Tensor | None = None, places: Tensor | None = None
-) -> Loss:
-    """The loss of a head, with rows of a table beside it if there are any: places (batch, target, orders)."""
-    real = targets.mask
-    answers = targets.values[real]
-    smoothing = head.smoothing if head.training else 0.0
-    places = None if places is None else places[real]
-    given = (hidden[real], head.weight, head.bias, answers, smoothing, table, places, torch.is_grad_enabled())
-    objective, nll = _SoftmaxLoss.apply(*given)  # type: ignore[no-untyped-call]
-    return Loss(objective, nll.detach(), answers.numel())
+    def loss_beside(self, table: Tensor | None, places: Tensor | None, hidden: Tensor, targets: Padded) -> Loss:
+        """With rows of a table beside it, if there are any: places (batch, target, orders)."""
+        real = targets.mask
+        answers = targets.values[real]
+        smoothing = self.smoothing if self.training else 0.0
+        places = None if places is None else places[real]
+        given = (hidden[real], self.weight, self.bias, answers, smoothing, table, places, torch.is_grad_enabled())
+        objective, nll = _SoftmaxLoss.apply(*given)  # type: ignore[no-untyped-call]
+        return Loss(objective, nll.detach(), answers.numel())
 
 
 class FeatureHead(nn.Module):
@@ -199,12 +197,12 @@ class FeatureHead(nn.Module):
         self.features = Features(vocab=vocab, reach=reach, rows=rows)
 
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
-        logits: Tensor = self.softmax.logits(hidden) + self.features(_given(recent))
-        return logits  # (…, dim), (…, reach) -> (…, vocab)
+        return self.softmax.logits(hidden) + self.features(_given(recent))  # (…, dim), (…, reach) -> (…, vocab)
 
     def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss:
         """hidden (batch, time, dim), targets (batch, time), recent (batch, time, reach)."""
-        return _sums(self.softmax, hidden, targets, self.features.table, self.features.places(_given(recent)))
+        places = self.features.places(_given(recent))
+        return self.softmax.loss_beside(self.features.table, places, hidden, targets)
 
 
 def _given(recent: Tensor | None) -> Tensor:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypedDict
+from typing import Literal
 
 from torch import nn
 
-from regard.interface import SeenAttention, SeenRecurrence, SideName
+from regard.interface import Inside, SeenAttention, SeenRecurrence, SideName
 from regard.layers.attention import Attention
 from regard.layers.cells import Cell
 from regard.layers.encoders import Embedding, RecurrentEncoder
@@ -56,13 +56,10 @@ def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, b
             yield from cells_in(part, flipped)
 
 
-class ReadWith(TypedDict):
-    reader: nn.Module | None
-    vectors: Embedding | None
-
-
-def read_with(module: nn.Module) -> ReadWith:
-    """Its `embed`, if it has one, and the table of vectors in that."""
-    reader = dict(module.named_children()).get("embed")
+def inside_of(
+    reads: nn.Module, attentions: tuple[SeenAttention, ...], recurrences: tuple[SeenRecurrence, ...]
+) -> Inside:
+    """With the `embed` of what reads, if it has one, and the table of vectors in that."""
+    reader = dict(reads.named_children()).get("embed")
     table = reader.embed if isinstance(reader, WordReader) else reader
-    return {"reader": reader, "vectors": table if isinstance(table, Embedding) else None}
+    return Inside(attentions, recurrences, reader, table if isinstance(table, Embedding) else None)

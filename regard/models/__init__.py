@@ -8,23 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard import interface
 from regard.config import is_place
-from regard.interface import (
-    Classifies,
-    Fits,
-    Generates,
-    Ids,
-    Inspects,
-    Label,
-    Learns,
-    Picture,
-    Scores,
-    Shape,
-    Shapes,
-    TagIds,
-    Tags,
-    UserError,
-)
 from regard.models import (
     attentive_birnn,
     birnn,
@@ -40,27 +25,13 @@ from regard.models import (
     transformer,
     vit,
 )
-from regard.models.design import Design
-from regard.models.user_model import own_design
+from regard.models.design import Design, own_design
 
-MODELS: dict[str, Design] = {
-    module.DESIGN.name: module.DESIGN
-    for module in (  # as they came into the world
-        ngram,
-        birnn,
-        neural_lm,
-        rnn_lm,
-        cnn,
-        seq2seq,
-        rnnsearch,
-        attentive_birnn,
-        convs2s,
-        transformer,
-        gpt,
-        encoder,
-        vit,
-    )  # fmt: skip
-}
+NAMING = (attentive_birnn, birnn, cnn, encoder, vit)
+TRANSLATING = (convs2s, rnnsearch, seq2seq, transformer)
+WRITING = (gpt, neural_lm, ngram, rnn_lm)
+DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *WRITING)]
+MODELS: dict[str, Design] = {design.name: design for design in sorted(DESIGNS, key=lambda design: design.year)}
 
 
 def design_of(name: str) -> Design:
@@ -76,22 +47,22 @@ def models_for(task: str) -> list[str]:
 def abilities(design: Design) -> list[str]:
     """What a model can do, read off the promises of what it builds: for a text, for a label, for tags."""
     built: list[nn.Module] = []
-    sources: tuple[Shape, ...] = (Ids(11), Picture(16, 16, 1))
-    targets: tuple[Shape, ...] = (Ids(13), Label(5), TagIds(5))
+    sources: tuple[interface.Shape, ...] = (interface.Ids(11), interface.Picture(16, 16, 1))
+    targets: tuple[interface.Shape, ...] = (interface.Ids(13), interface.Label(5), interface.TagIds(5))
     for source, target in product(sources, targets):
-        with torch.device("meta"), suppress(UserError):  # a model refuses sides that are not its own
-            built.append(design.build(design.config(), Shapes(source, target)))
-    inside = [model.inspect() for model in built if isinstance(model, Inspects)]
+        with torch.device("meta"), suppress(interface.UserError):  # a model refuses sides that are not its own
+            built.append(design.build(design.config(), interface.Shapes(source, target)))
+    inside = [model.inspect() for model in built if isinstance(model, interface.Inspects)]
 
     def promised(promise: Any) -> bool:
         return any(isinstance(model, promise) for model in built)
 
     can = {
-        "train": promised(Learns | Fits),
-        "generate": promised(Generates),
-        "score": promised(Scores),
+        "train": promised(interface.Learns | interface.Fits),
+        "generate": promised(interface.Generates),
+        "score": promised(interface.Scores),
         "attend": any(each.of_kind("cross") or each.of_kind("pooling") for each in inside),
-        "classify": promised(Classifies),
-        "tag": promised(Tags),
+        "classify": promised(interface.Classifies),
+        "tag": promised(interface.Tags),
     }
     return [ability for ability, holds in can.items() if holds]

@@ -14,11 +14,10 @@ from regard.config import Count, Depth, Settings, Share, Width
 from regard.interface import Shapes
 from regard.layers.cells import CellName
 from regard.layers.encoders import RecurrentEncoder
-from regard.layers.pooling import POOLS
 from regard.layers.recurrent import Skip
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, headed, reader
-from regard.models.parts import recurrent_of
+from regard.models.encoder_head import Classifier, Tagger, reader
+from regard.models.parts import headed_of, recurrent_of
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,8 @@ def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
         word_dropout=config.word_dropout,
     )
     recurrent = recurrent_of(config, read.output_dim, bidirectional=config.bidirectional)
-    return headed(
-        RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout),
-        shapes,
-        dim=recurrent.output_dim,
-        pool=POOLS[config.pool],
-        chain=config.head == "crf",
-        dropout=config.dropout,
-        beside=read.beside,
-    )
+    encoder = RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout)
+    return headed_of(config, encoder, read, shapes, dim=recurrent.output_dim)
 
 
 DESIGN = Design(

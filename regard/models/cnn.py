@@ -12,9 +12,9 @@ from regard.config import Count, Depth, Settings, Share, Width
 from regard.interface import Shapes
 from regard.layers.convolution import Windows
 from regard.layers.encoders import ConvolutionalEncoder
-from regard.layers.pooling import POOLS
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, headed, reader
+from regard.models.encoder_head import Classifier, Tagger, reader
+from regard.models.parts import headed_of
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,8 @@ def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
     wide = config.filters * len(config.widths)
     widths = [read.output_dim] + [wide] * (config.layers - 1)
     windows = [Windows(input_dim=width, filters=config.filters, widths=config.widths) for width in widths]
-    return headed(
-        ConvolutionalEncoder(embed=read, windows=windows, dropout=config.dropout),
-        shapes,
-        dim=wide,
-        pool=POOLS[config.pool],
-        chain=config.head == "crf",
-        dropout=config.dropout,
-        beside=read.beside,
-    )
+    encoder = ConvolutionalEncoder(embed=read, windows=windows, dropout=config.dropout)
+    return headed_of(config, encoder, read, shapes, dim=wide)
 
 
 DESIGN = Design(

@@ -14,11 +14,10 @@ from torch import nn
 from regard.config import Count, Depth, Share, Width, between
 from regard.interface import Label, Shapes
 from regard.layers.encoders import TransformerEncoder
-from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, headed, reader
-from regard.models.parts import StackSettings, stack_of
+from regard.models.encoder_head import Classifier, Tagger, reader
+from regard.models.parts import StackSettings, headed_of, stack_of
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,8 @@ def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
         first=nn.Parameter(torch.randn(config.dim)) if before else None,
         stack=stack,
     )
-    return headed(
-        encoder,
-        shapes,
-        dim=config.dim,
-        pool=POOLS[config.pool],
-        chain=config.head == "crf",
-        dropout=config.dropout,
-        beside=read.beside,
-        longest=None if stack.positions.longest is None else stack.positions.longest - before,
-    )
+    longest = None if stack.positions.longest is None else stack.positions.longest - before
+    return headed_of(config, encoder, read, shapes, dim=config.dim, longest=longest)
 
 
 DESIGN = Design(

@@ -13,7 +13,7 @@ from regard.interface import Batch, Inside, Loss, Padded, State, Tree
 from regard.layers.attention import Attention
 from regard.layers.encoders import Encoded
 from regard.layers.heads import Head, log_probs_of
-from regard.layers.inside import attentions_in, read_with, recurrences_in, seen
+from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 
 class Decoder(Protocol):
@@ -69,12 +69,9 @@ class EncoderDecoder(nn.Module):
         encoder, decoder = self.get_submodule("encoder"), self.get_submodule("decoder")
         across = self.decoder.looks_back()
         within = [part for part in attentions_in(decoder) if part not in across]
-        return Inside(
-            attentions=(
-                *seen(across, "cross", "target", "source"),
-                *seen(within, "self", "target", "target"),
-                *seen(attentions_in(encoder), "self", "source", "source"),
-            ),
-            recurrences=(*recurrences_in(encoder, "source"), *recurrences_in(decoder, "target")),
-            **read_with(encoder),
+        attentions = (
+            *seen(across, "cross", "target", "source"),
+            *seen(within, "self", "target", "target"),
+            *seen(attentions_in(encoder), "self", "source", "source"),
         )
+        return inside_of(encoder, attentions, (*recurrences_in(encoder, "source"), *recurrences_in(decoder, "target")))

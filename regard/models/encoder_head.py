@@ -16,7 +16,7 @@ from regard.interface import Batch, Inside, Label, Loss, Padded, Shapes, TagIds
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
-from regard.layers.inside import attentions_in, read_with, recurrences_in, seen
+from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 from regard.layers.spelling import Spelling, WordReader
 from regard.models.design import size_of
 
@@ -47,8 +47,7 @@ class ClassHead(nn.Module):
         self.weights.copy_(there.sum() / (len(there) * there))
 
     def logits(self, encoded: Encoded) -> Tensor:
-        logits: Tensor = self.linear(self.dropout(self.pool(encoded)))
-        return _exact(logits)  # (batch, labels)
+        return _exact(self.linear(self.dropout(self.pool(encoded))))  # (batch, labels)
 
     def loss(self, encoded: Encoded, targets: Padded) -> Loss:
         """targets (batch, 1)."""
@@ -68,8 +67,7 @@ class TagHead(nn.Module):
         self.chain = CRF(tags) if chain else None
 
     def emissions(self, encoded: Encoded) -> Tensor:
-        scores: Tensor = self.linear(self.dropout(encoded.states))
-        return _exact(scores)  # (batch, source, tags)
+        return _exact(self.linear(self.dropout(encoded.states)))  # (batch, source, tags)
 
     def loss(self, encoded: Encoded, targets: Padded) -> Loss:
         """targets (batch, source), real at words; <eos> has no tag, so the last column may be left out."""
@@ -111,14 +109,11 @@ class EncoderWithHead(nn.Module):
 
     def inspect(self) -> Inside:
         extra = int(isinstance(self.encoder, TransformerEncoder) and self.encoder.first is not None)
-        return Inside(
-            attentions=(
-                *seen(attentions_in(self.encoder), "self", "source", "source", extra),
-                *seen(attentions_in(self.head), "pooling", None, "source", extra),
-            ),
-            recurrences=recurrences_in(self.encoder, "source"),
-            **read_with(self.encoder),
+        attentions = (
+            *seen(attentions_in(self.encoder), "self", "source", "source", extra),
+            *seen(attentions_in(self.head), "pooling", None, "source", extra),
         )
+        return inside_of(self.encoder, attentions, recurrences_in(self.encoder, "source"))
 
 
 class Classifier(EncoderWithHead):

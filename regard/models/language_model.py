@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.interface import PAD, Batch, Inside, Loss, State, Tree
 from regard.layers.dropout import Dropout
 from regard.layers.heads import Head, log_probs_of
-from regard.layers.inside import attentions_in, read_with, recurrences_in, seen
+from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 
 class Body(Protocol):
@@ -94,11 +94,8 @@ class LanguageModel(nn.Module):
         return torch.full((rows, self.head.reach), PAD, device=self.place.device)
 
     def inspect(self) -> Inside:
-        return Inside(
-            attentions=seen(attentions_in(self), "self", "target", "target"),
-            recurrences=recurrences_in(self, "target"),
-            **read_with(self),
-        )
+        attentions = seen(attentions_in(self), "self", "target", "target")
+        return inside_of(self, attentions, recurrences_in(self, "target"))
 
 
 class CarryingModel(LanguageModel):

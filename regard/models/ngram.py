@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -191,10 +191,7 @@ class NGram(nn.Module):
         self.order = order
         self.discounts: Discounts = discounts
         self.open = open
-        self.orders = nn.ModuleList(Grams() for _ in range(order))
-
-    def _grams(self) -> list[Grams]:
-        return [grams for grams in self.orders if isinstance(grams, Grams)]
+        self.orders = cast(Sequence[Grams], nn.ModuleList(Grams() for _ in range(order)))
 
     # --- making it ---
 
@@ -206,33 +203,30 @@ class NGram(nn.Module):
         self.put(estimate(texts, vocab=self.vocab, order=self.order, discounts=self.discounts, open=self.open))
 
     def put(self, orders: Sequence[Order]) -> None:
-        for own, order in zip(self._grams(), orders, strict=True):
+        for own, order in zip(self.orders, orders, strict=True):
             own.put(*(torch.from_numpy(values) for values in order))
 
     def tables(self) -> list[Order]:
         """What `put` takes."""
-        return [
-            Order(*(values.cpu().numpy() for values in (own.keys, own.log_prob, own.log_backoff)))
-            for own in self._grams()
-        ]
+        return [Order(*(values.cpu().numpy() for values in own.buffers())) for own in self.orders]
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Put in what a state_dict held; how many n-grams there are is the file's to say, the rest is checked."""
-        if odd := self._misfit(tensors):
+        for odd in self._misfits(tensors):
             raise UserError(f"The saved n-grams do not fit the model: {odd}; restore the run's own files.")
-        for place, own in enumerate(self._grams()):
+        for place, own in enumerate(self.orders):
             own.put(*(tensors[f"orders.{place}.{name}"] for name in Order._fields))
 
-    def _misfit(self, tensors: dict[str, Tensor]) -> str:
-        """What is wrong with these; "" if nothing is."""
+    def _misfits(self, tensors: dict[str, Tensor]) -> Iterator[str]:
+        """What is wrong with these; whatever is said second rests on the first being right."""
         own = self.state_dict()
-        if own.keys() != tensors.keys():
-            return f"{sorted(own.keys() ^ tensors.keys())[0]!r} is in one of them only"
+        for name in sorted(own.keys() ^ tensors.keys()):
+            yield f"{name!r} is in one of them only"
         for name, tensor in tensors.items():
             if tensor.dim() != 1:
-                return f"{name} has {tensor.dim()} axes, expected 1"
+                yield f"{name} has {tensor.dim()} axes, expected 1"
             if tensor.dtype != own[name].dtype:
-                return f"{name} is {tensor.dtype}, expected {own[name].dtype}"
+                yield f"{name} is {tensor.dtype}, expected {own[name].dtype}"
         contexts = 1
         for place in range(self.order):
             names = [f"orders.{place}.{name}" for name in Order._fields]
@@ -241,35 +235,34 @@ class NGram(nn.Module):
             expected = (count if place else 0, count, count if place < self.order - 1 else 0)
             for name, length in zip(names, expected, strict=True):
                 if len(tensors[name]) != length:
-                    return f"{name} has {len(tensors[name])} values, expected {length}"
-            if len(keys) and not (int(keys[0]) >= 0 and int(keys[-1]) < contexts * self.vocab):
-                return f"{names[0]} holds n-grams whose first words are not in the order below"
-            if not bool((keys[1:] > keys[:-1]).all()):
-                return f"{names[0]} is not sorted"
-            if not bool((log_prob <= 0).all()):
-                return f"{names[1]} holds what is no logarithm of a probability"
+                    yield f"{name} has {len(tensors[name])} values, expected {length}"
             words = keys % self.vocab if place else torch.arange(self.vocab, device=log_prob.device)
-            if bool((log_prob[words <= BOS] > -torch.inf).any()):
-                return f"{names[1]} predicts <pad> or <bos>"
-            if not bool((log_backoff < torch.inf).all()):
-                return f"{names[2]} holds what is no logarithm"
+            right = {
+                f"{names[0]} holds n-grams whose first words are not in the order below": (
+                    (keys >= 0) & (keys < contexts * self.vocab)
+                ),
+                f"{names[0]} is not sorted": keys[1:] > keys[:-1],
+                f"{names[1]} holds what is no logarithm of a probability": log_prob <= 0,
+                f"{names[1]} predicts <pad> or <bos>": log_prob[words <= BOS] == -torch.inf,
+                f"{names[2]} holds what is no logarithm": log_backoff < torch.inf,
+            }
+            yield from (odd for odd, holds in right.items() if not bool(holds.all()))
             contexts = count
-        return ""
 
     # --- whole texts, or windows of them ---
 
     def begin(self, rows: int) -> Tensor:
         """The state before anything is read."""
-        return torch.full((rows, self.order - 1), PAD, device=self._grams()[0].log_prob.device)
+        return torch.full((rows, self.order - 1), PAD, device=self.orders[0].log_prob.device)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
         """ln p of target[:, 1:], 0 at padding; and the state from which a window goes on whose first column is the last
         one here."""
         assert batch.target is not None
         tokens = self._joined(batch.state, batch.target.values)  # (batch, order - 1 + time)
-        score = self._grams()[0].log_prob[tokens]
-        below, contexts = self._grams()[0], shifted(tokens)
-        for grams in self._grams()[1:]:
+        score = self.orders[0].log_prob[tokens]
+        below, contexts = self.orders[0], shifted(tokens)
+        for grams in self.orders[1:]:
             numbers = self._longer(grams, contexts, tokens)
             score = score + value_of(below.log_backoff, contexts)
             score = torch.where(numbers >= 0, value_of(grams.log_prob, numbers), score)
@@ -297,9 +290,9 @@ class NGram(nn.Module):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Log-probabilities of every type, (rows, vocab): the unigrams', and those of longer n-grams laid over them."""
         tokens = self._joined(state.carry, tokens[:, None])  # (rows, order)
-        below, numbers = self._grams()[0], tokens  # a word is its own number; <pad> begins no n-gram
+        below, numbers = self.orders[0], tokens  # a word is its own number; <pad> begins no n-gram
         logits = below.log_prob.repeat(len(tokens), 1)
-        for grams in self._grams()[1:]:
+        for grams in self.orders[1:]:
             context = numbers[:, -1]
             logits += value_of(below.log_backoff, context)[:, None]
             self._lay_over(logits, grams, context)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from regard.config import Settings
 from regard.interface import Shapes
 from regard.layers.cells import cell_named
 from regard.layers.encoders import Embedding
 from regard.layers.heads import SoftmaxHead
+from regard.layers.pooling import POOLS
 from regard.layers.positions import position
 from regard.layers.recurrent import Recurrent
+from regard.layers.spelling import WordReader
 from regard.layers.transformer import Stack
 from regard.models.design import size_of
+from regard.models.encoder_head import Classifier, Tagger, headed
 
 
 def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional: bool = False) -> Recurrent:
@@ -25,6 +30,22 @@ def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional:
         bidirectional=bidirectional,
         dropout=config.dropout,
         skip=config.skip,
+    )
+
+
+def headed_of(
+    config: Any, encoder: nn.Module, read: WordReader, shapes: Shapes, *, dim: int, longest: int | None = None
+) -> Classifier | Tagger:
+    """By pool, head and dropout: an encoder of the words that `read` reads, with the head that the target needs."""
+    return headed(
+        encoder,
+        shapes,
+        dim=dim,
+        pool=POOLS[config.pool],
+        chain=config.head == "crf",
+        dropout=config.dropout,
+        beside=read.beside,
+        longest=longest,
     )
 
 
