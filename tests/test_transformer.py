@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -109,16 +110,9 @@ def copy_norm(ours: nn.Module, theirs: nn.LayerNorm) -> None:
 
 
 def block(place: Place, activation: str, *, cross: bool) -> Block:
-    return Block(
-        dim=DIM,
-        heads=HEADS,
-        hidden=HIDDEN,
-        dropout=0.0,
-        pre=place == "pre",
-        normalisation="layer",
-        activation=activation,
-        cross=cross,
-    ).double()
+    residual = partial(Residual, dim=DIM, dropout=0.0, pre=place == "pre", normalisation="layer")
+    feed_forward = partial(FeedForward, dim=DIM, hidden=HIDDEN, activation=activation)
+    return Block(dim=DIM, heads=HEADS, cross=cross, feed_forward=feed_forward, residual=residual).double()
 
 
 @pytest.mark.parametrize("place", PLACES)

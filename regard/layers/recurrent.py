@@ -27,6 +27,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.fast.switch import kernels_run
 from regard.layers.fast.weight_gradients import gathered
 
+States = tuple[State, ...]  # of each layer
 Skip = Literal["none", "residual", "highway"]
 
 
@@ -86,16 +87,14 @@ class Recurrent(nn.Module):
         )
         self.skips = nn.ModuleList(SKIPS[skip](self.output_dim) for _ in widths[1:] if skip != "none")
 
-    def start(self, rows: int) -> tuple[State, ...]:
+    def start(self, rows: int) -> States:
         """Every layer's state before anything is read."""
         starts = tuple(cell.start(rows) for cell in self.forwards)
         if not self.bidirectional:
             return starts
         return tuple(join(one, cell.start(rows)) for one, cell in zip(starts, self.backwards, strict=True))
 
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: tuple[State, ...] | None = None
-    ) -> tuple[Tensor, tuple[State, ...]]:
+    def forward(self, x: Tensor, mask: Tensor | None = None, state: States | None = None) -> tuple[Tensor, States]:
         """x (batch, time, input_dim), mask (batch, time) True = real, padded at the end
         -> outputs (batch, time, output_dim), zeros at padding; each layer's state after the last real token.
         """
@@ -132,7 +131,7 @@ class Recurrent(nn.Module):
         passed: Tensor = self.skips[layer - 1](x, changed) if layer and len(self.skips) else changed
         return passed
 
-    def step(self, x: Tensor, state: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
+    def step(self, x: Tensor, state: States) -> tuple[Tensor, States]:
         """One step of every layer: x (rows, input_dim) -> output (rows, output_dim) and the next state."""
         if self.bidirectional:
             raise UserError("a bidirectional network cannot go step by step: it reads the future")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast
 
 import torch
@@ -137,6 +138,10 @@ class Cache:
         return dataclasses.replace(self, keys=keys, values=values)
 
 
+Memories = tuple[Memory, ...]  # a layer each
+Caches = tuple[Cache, ...]
+
+
 def over_cache(cache: Cache, mask: Tensor) -> Tensor:
     """What new positions may look at once appended: all that is cached, and one another as `mask` says.
 
@@ -174,25 +179,18 @@ class Block(nn.Module):
         *,
         dim: int,
         heads: int,
-        hidden: int,
-        dropout: float,
-        pre: bool,
-        normalisation: str,
-        activation: str,
         cross: bool,
+        feed_forward: Callable[[], FeedForward],
+        residual: Callable[[], Residual],  # a new one around each part
     ) -> None:
         super().__init__()
-
-        def residual() -> Residual:
-            return Residual(dim=dim, dropout=dropout, pre=pre, normalisation=normalisation)
-
         self.self_attention = MultiHead(heads=heads, query_dim=dim)
         self.self_residual = residual()
         self.cross_attention: MultiHead | None = None
         if cross:
             self.cross_attention = MultiHead(heads=heads, query_dim=dim)
             self.cross_residual = residual()
-        self.feed_forward = FeedForward(dim=dim, hidden=hidden, dropout=dropout, activation=activation)
+        self.feed_forward = feed_forward()
         self.feed_residual = residual()
 
     def forward(
@@ -249,25 +247,15 @@ class Stack(nn.Module):
         self.dim, self.heads = dim, heads
         self.register_buffer("place", torch.empty(0), persistent=False)
         pre = choose({"pre": True, "post": False}, norm, "The place for the norm")
-        blocks = nn.ModuleList(
-            Block(
-                dim=dim,
-                heads=heads,
-                hidden=hidden,
-                dropout=dropout,
-                pre=pre,
-                normalisation=normalisation,
-                activation=activation,
-                cross=cross,
-            )
-            for _ in range(layers)
-        )
-        self.blocks = cast(Sequence[Block], blocks)
+        residual = partial(Residual, dim=dim, dropout=dropout, pre=pre, normalisation=normalisation)
+        feed_forward = partial(FeedForward, dim=dim, hidden=hidden, dropout=dropout, activation=activation)
+        block = partial(Block, dim=dim, heads=heads, cross=cross, feed_forward=feed_forward, residual=residual)
+        self.blocks = cast(Sequence[Block], nn.ModuleList(block() for _ in range(layers)))
         self.norm = choose(NORMS, normalisation, "The normalisation")(dim) if pre else None
         self.positions = Positions() if positions is None else positions
         self.dropout = Dropout(dropout)
 
-    def memories(self, states: Tensor, mask: Tensor | None) -> tuple[Memory, ...]:
+    def memories(self, states: Tensor, mask: Tensor | None) -> Memories:
         """What each layer's cross-attention sees. states (batch, source, dim), mask (batch, source)"""
         attentions = (block.cross_attention for block in self.blocks)
         return tuple(attention.memory(states, states, mask) for attention in attentions if attention is not None)
@@ -278,9 +266,9 @@ class Stack(nn.Module):
         *,
         mask: Tensor | None = None,
         real: Tensor | None = None,
-        memories: tuple[Memory, ...] | None = None,
-        caches: tuple[Cache, ...] | None = None,
-    ) -> tuple[Tensor, tuple[Cache, ...] | None]:
+        memories: Memories | None = None,
+        caches: Caches | None = None,
+    ) -> tuple[Tensor, Caches | None]:
         """x (rows, time, dim), before it knows where it stands; mask (rows or 1, 1 or time, time) among these
         positions; real (rows, time).
 
@@ -305,7 +293,7 @@ class Stack(nn.Module):
             x = self.norm(x, real)
         return x, None if caches is None else tuple(kept)  # (rows, time, dim)
 
-    def caches(self, rows: int) -> tuple[Cache, ...]:
+    def caches(self, rows: int) -> Caches:
         """Empty, one per layer."""
         empty = self.place.new_zeros(rows, self.heads, FIRST_CAPACITY, self.dim // self.heads)
         lengths = torch.zeros(rows, dtype=torch.long, device=empty.device)

@@ -49,7 +49,7 @@ class CausalStack(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.stack = stack_of(config, longest=config.context, causal=True, activation=config.activation)
+        self.stack = stack_of(config, longest=config.context, causal=True)
         self.context = config.context
 
     def start(self, rows: int) -> Tree:

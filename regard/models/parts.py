@@ -67,6 +67,8 @@ class StackSettings(Settings):
 
     dim: int
     heads: int
+    normalisation: str = "layer"  # these two are settings of few models
+    activation: str = "relu"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,16 +76,9 @@ class StackSettings(Settings):
             raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
 
 
-def stack_of(
-    config: Any,
-    *,
-    longest: int,
-    cross: bool = False,
-    causal: bool = False,
-    activation: str = "relu",
-    normalisation: str = "layer",
-) -> Stack:
-    """By dim, heads, feed_forward, layers, norm, positions and dropout; `longest` limits learned positions."""
+def stack_of(config: Any, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
+    """By dim, heads, feed_forward, layers, norm, normalisation, activation, positions and dropout; `longest` limits
+    learned positions."""
     places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
     return Stack(
         dim=config.dim,
@@ -92,8 +87,8 @@ def stack_of(
         layers=config.layers,
         dropout=config.dropout,
         norm=config.norm,
-        normalisation=normalisation,
-        activation=activation,
+        normalisation=config.normalisation,
+        activation=config.activation,
         cross=cross,
         positions=places,
     )

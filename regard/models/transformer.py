@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from regard.config import Depth, Length, Share, Width
 from regard.interface import Padded, Shapes
-from regard.layers.attention import Attention, Memory
+from regard.layers.attention import Attention
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
 from regard.layers.positions import PositionName
-from regard.layers.transformer import Cache, causal
+from regard.layers.transformer import Caches, Memories, causal
 from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
@@ -56,9 +56,7 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         head = head_of(config, embed)
         self.embed = embed
-        self.stack = stack_of(
-            config, longest=config.longest, cross=True, causal=True, normalisation=config.normalisation
-        )
+        self.stack = stack_of(config, longest=config.longest, cross=True, causal=True)
         self.head = head
 
     def looks_back(self) -> tuple[Attention, ...]:
@@ -72,20 +70,18 @@ class TransformerDecoder(nn.Module):
         states, _ = self.stack(self.embed(target.values), mask=mask, real=target.mask, memories=memories)
         return states  # (batch, target, dim)
 
-    def start(self, encoded: Encoded) -> tuple[tuple[Memory, ...], tuple[Cache, ...]]:
+    def start(self, encoded: Encoded) -> tuple[Memories, Caches]:
         memories = self.stack.memories(encoded.states, encoded.mask)
         return memories, self.stack.caches(encoded.mask.shape[0])
 
-    def step(
-        self, tokens: Tensor, memory: tuple[Memory, ...], carry: tuple[Cache, ...]
-    ) -> tuple[Tensor, tuple[Cache, ...]]:
+    def step(self, tokens: Tensor, memory: Memories, carry: Caches) -> tuple[Tensor, Caches]:
         states, caches = self.stack(self.embed(tokens[:, None]), memories=memory, caches=carry)
         return states[:, 0], caches  # (rows, dim)
 
 
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     source, target = embeddings_of(config, shapes, config.dim)
-    stack = stack_of(config, longest=config.longest, normalisation=config.normalisation)
+    stack = stack_of(config, longest=config.longest)
     encoder = TransformerEncoder(embed=source, stack=stack)
     return EncoderDecoder(encoder, TransformerDecoder(config, target), longest=stack.positions.longest)
 

@@ -25,6 +25,7 @@ from regard.models.parts import StackSettings, stack_of
 
 @dataclass(frozen=True)
 class Config(StackSettings):
+    activation = "gelu"  # inside the feed-forward layers: no setting here
     patch: Width = 4  # pixels along the side of a patch
     dim: Width = 96  # width of a patch's vector, throughout
     heads: Width = 4  # looks at once; dim must be a multiple of it
@@ -42,7 +43,7 @@ class PatchEncoder(TransformerEncoder):
     def __init__(self, config: Config, shape: Picture) -> None:
         side, grid = config.patch, (shape.height // config.patch, shape.width // config.patch)
         first = nn.Parameter(torch.randn(config.dim) * 0.02) if config.pool == "first" else None
-        stack = stack_of(config, longest=grid[0] * grid[1] + (first is not None), activation="gelu")
+        stack = stack_of(config, longest=grid[0] * grid[1] + (first is not None))
         embed = Linear(side * side * shape.channels, config.dim)
         super().__init__(embed=embed, stack=stack, first=first)
         self.channels, self.patch, self.grid = shape.channels, side, grid
