@@ -20,9 +20,9 @@ from regard.data.fields import SPELT
 from regard.interface import BOS, EOS, PAD, Batch, Fits, Ids, Label, Loss, Padded, Picture, Shapes, TagIds, UserError
 from regard.layers.attention import Attention, Scaled
 from regard.layers.cells import CELLS
+from regard.layers.encoders import LETTER_DIM
 from regard.layers.fast.switch import plain
 from regard.layers.recurrent import Recurrent
-from regard.layers.spelling import LETTER_DIM
 from regard.models import MODELS
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.config import choose
 from regard.interface import UserError
-from regard.layers.fast.switch import kernels_run
+from regard.layers.fast.switch import held, kernels_run
 
 Turn = Callable[[Tensor], Tensor]
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
@@ -104,7 +104,8 @@ class Scaled(Dot):
 
 
 class Bilinear(Score):
-    def __init__(self, *, query_dim: int, key_dim: int) -> None:
+    def __init__(self, *, query_dim: int, key_dim: int, hidden: int | None = None) -> None:
+        """It has no hidden layer, so `hidden` is of no account."""
         super().__init__()
         self.keys = Linear(key_dim, query_dim, bias=False)
 
@@ -188,30 +189,22 @@ def _distance(query: Tensor, keys: Tensor) -> Tensor:
     return distance
 
 
-SCORES: dict[str, Callable[[int, int, int], Score]] = {  # of query_dim, key_dim, hidden
-    "dot": lambda query, key, hidden: Dot(),
-    "scaled": lambda query, key, hidden: Scaled(),
-    "bilinear": lambda query, key, hidden: Bilinear(query_dim=query, key_dim=key),
-    "additive": lambda query, key, hidden: Additive(query_dim=query, key_dim=key, hidden=hidden),
-    "mlp": lambda query, key, hidden: MLP(query_dim=query, key_dim=key, hidden=hidden),
-}
-KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
-    "gaussian": lambda query, key, hidden: Gaussian(),
-    "boxcar": lambda query, key, hidden: Boxcar(),
-    "epanechnikov": lambda query, key, hidden: Epanechnikov(),
-}
+SCORES: dict[str, type[Score]] = {"dot": Dot, "scaled": Scaled, "bilinear": Bilinear, "additive": Additive, "mlp": MLP}
+KERNELS: dict[str, type[Kernel]] = {"gaussian": Gaussian, "boxcar": Boxcar, "epanechnikov": Epanechnikov}
 ONE_WIDTH = {"dot", "scaled", *KERNELS}  # these compare query and key as they are
 
 
 def score(name: str, *, query_dim: int, key_dim: int, hidden: int) -> Score:
     """The score or kernel of that name."""
-    make = choose({**SCORES, **KERNELS}, name, "The score")
-    if name in ONE_WIDTH and query_dim != key_dim:
+    kind = choose({**SCORES, **KERNELS}, name, "The score")
+    if name not in ONE_WIDTH:
+        return kind(query_dim=query_dim, key_dim=key_dim, hidden=hidden)
+    if query_dim != key_dim:
         raise UserError(
             f"The score {name!r} needs queries and keys of one width, and got {query_dim} and {key_dim}: "
             "make them equal, or choose bilinear, additive or mlp."
         )
-    return make(query_dim, key_dim, hidden)
+    return kind()
 
 
 class Attention(nn.Module):
@@ -249,7 +242,7 @@ class Attention(nn.Module):
         """The weights again, now made from the tensor that was shown, so that gradients pass through it."""
         by_head = weights if weights.dim() == 4 else weights[:, None]  # (batch, heads, target, source)
         for seen in watchers:
-            seen.record(self, by_head if seen.grad else by_head.detach())
+            seen.of(self).append(by_head if seen.grad else by_head.detach())
         return by_head.view_as(weights)
 
 
@@ -324,30 +317,22 @@ def _for_targets(mask: Tensor) -> Tensor:
     return mask[:, None] if mask.dim() == 2 else mask  # (batch, 1 or target, source)
 
 
-class Seen:
-    """The weights of each Attention of a model, by its path, one tensor per call."""
+class Seen(dict[str, list[Tensor]]):
+    """The weights of each Attention of a model, by its path: in call order, each (batch, heads, target, source)."""
 
     def __init__(self, model: nn.Module, *, grad: bool) -> None:
         self.grad = grad
-        self.names: dict[nn.Module, str] = {
-            part: path for path, part in model.named_modules() if isinstance(part, Attention)
-        }
-        self._weights: dict[str, list[Tensor]] = {path: [] for path in self.names.values()}
-
-    def record(self, part: Attention, weights: Tensor) -> None:
-        self._weights[self.names[part]].append(weights)
+        attentions = ((part, path) for path, part in model.named_modules() if isinstance(part, Attention))
+        self.names: dict[nn.Module, str] = dict(attentions)
+        super().__init__({path: [] for path in self.names.values()})
 
     def paths(self) -> list[str]:
         """In module order, those that were not called included."""
-        return list(self._weights)
-
-    def __getitem__(self, path: str) -> list[Tensor]:
-        """In call order, each (batch, heads, target, source)."""
-        return self._weights[path]
+        return list(self)
 
     def of(self, part: nn.Module) -> list[Tensor]:
         """Those of this Attention."""
-        return self._weights[self.names[part]]
+        return self[self.names[part]]
 
 
 _watching: ContextVar[tuple[Seen, ...]] = ContextVar("watching", default=())
@@ -360,8 +345,5 @@ def watch(model: nn.Module, *, grad: bool = False) -> Iterator[Seen]:
     With `grad` the weights take part in the gradient: the fused kernel then stands aside for the plain form.
     """
     seen = Seen(model, grad=grad)
-    token = _watching.set((*_watching.get(), seen))
-    try:
+    with held(_watching, (*_watching.get(), seen)):
         yield seen
-    finally:
-        _watching.reset(token)

@@ -11,9 +11,8 @@ from torch import nn
 from regard.interface import Inside, SeenAttention, SeenRecurrence, SideName
 from regard.layers.attention import Attention
 from regard.layers.cells import Cell
-from regard.layers.encoders import Embedding, RecurrentEncoder
+from regard.layers.encoders import Embedding, RecurrentEncoder, WordReader
 from regard.layers.recurrent import Recurrent
-from regard.layers.spelling import WordReader
 
 
 def attentions_in(module: nn.Module) -> list[Attention]:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.interface import UserError
 from regard.layers.cells import Cell, State
 from regard.layers.dropout import Dropout
-from regard.layers.fast.switch import kernels_run
+from regard.layers.fast.switch import held, kernels_run
 from regard.layers.fast.weight_gradients import gathered
 
 States = tuple[State, ...]  # of each layer
@@ -187,11 +187,8 @@ def trace(model: nn.Module) -> Iterator[Trace]:
     """Keep every state and gate while the model runs. States are those that the outputs were made of, so that gradients
     to them can be asked for; kernels, which show none, stand aside."""
     kept = Trace(model)
-    token = _tracing.set((*_tracing.get(), kept))
-    try:
+    with held(_tracing, (*_tracing.get(), kept)):
         yield kept
-    finally:
-        _tracing.reset(token)
 
 
 def note_step(cell: Cell, projected: Tensor, before: State, after: State) -> None:

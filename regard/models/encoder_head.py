@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from regard.interface import Batch, Inside, Label, Loss, Padded, Shapes, TagIds
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
-from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
+from regard.layers.encoders import Embedding, Encoded, Spelling, TransformerEncoder, WordReader
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
-from regard.layers.spelling import Spelling, WordReader
 from regard.models.design import size_of
 
 SPREAD = 0.3  # of words' first vectors: what a rare word says is to be learnt, not drawn by lot

@@ -9,12 +9,11 @@ from torch import nn
 from regard.config import Settings
 from regard.interface import Shapes
 from regard.layers.cells import cell_named
-from regard.layers.encoders import Embedding
+from regard.layers.encoders import Embedding, WordReader
 from regard.layers.heads import SoftmaxHead
 from regard.layers.pooling import POOLS
 from regard.layers.positions import position
 from regard.layers.recurrent import Recurrent
-from regard.layers.spelling import WordReader
 from regard.layers.transformer import Stack
 from regard.models.design import size_of
 from regard.models.encoder_head import Classifier, Tagger, headed

@@ -14,8 +14,7 @@ from regard.config import Depth, Settings, Share, Width, between
 from regard.interface import Shapes
 from regard.layers.cells import CellName
 from regard.layers.encoders import Embedding
-from regard.layers.heads import FeatureHead, Head
-from regard.layers.heads import head as plain_head
+from regard.layers.heads import head
 from regard.layers.recurrent import Skip
 from regard.models.design import Design, size_of
 from regard.models.language_model import CarryingModel
@@ -52,13 +51,9 @@ def build(config: Config, shapes: Shapes) -> CarryingModel:
     vocab = size_of(shapes.target)
     embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
     tied = embed.weight if config.tie else None
-    head: Head
-    if config.head == "features":
-        head = FeatureHead(dim=config.hidden, vocab=vocab, reach=config.reach, rows=config.rows, tied=tied)
-    else:
-        head = plain_head(config.head, dim=config.hidden, vocab=vocab, tied=tied)
+    predicts = head(config.head, dim=config.hidden, vocab=vocab, tied=tied, reach=config.reach, rows=config.rows)
     body = recurrent_of(config, config.embedding)
-    return CarryingModel(embed=embed, body=body, head=head, dropout=config.dropout)
+    return CarryingModel(embed=embed, body=body, head=predicts, dropout=config.dropout)
 
 
 DESIGN = Design(

@@ -6,20 +6,28 @@ They are faster, but opaque: whoever counts operations one by one sees none of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
 @contextmanager
-def plain() -> Iterator[None]:
-    """Within, every layer takes its plain form."""
-    token = _plain.set(True)
+def held(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Within, the variable has this value."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _plain.reset(token)
+        variable.reset(token)
+
+
+def plain() -> AbstractContextManager[None]:
+    """Within, every layer takes its plain form."""
+    return held(_plain, True)
 
 
 def kernels_run() -> bool:
