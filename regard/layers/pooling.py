@@ -41,7 +41,7 @@ class First(nn.Module):
 class Attentive(nn.Module):
     """One learnt query looks at every token."""
 
-    def __init__(self, *, dim: int, name: ScoreName = "additive") -> None:
+    def __init__(self, dim: int, *, name: ScoreName = "additive") -> None:
         super().__init__()
         self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
         self.attention = Attention(score=score(name, query_dim=dim, key_dim=dim, hidden=dim))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from regard.config import Depth, Settings, Share, Width
 from regard.interface import Label, Shapes
@@ -15,7 +16,7 @@ from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import Attentive
 from regard.layers.recurrent import Skip
 from regard.models.design import Design, size_of
-from regard.models.encoder_head import ClassHead, Classifier, reader
+from regard.models.encoder_head import Classifier, Tagger, headed, reader
 from regard.models.parts import recurrent_of
 
 
@@ -31,16 +32,13 @@ class Config(Settings):
     dropout: Share = 0.3  # on embeddings, states and before the output
 
 
-def build(config: Config, shapes: Shapes) -> Classifier:
+def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+    size_of(shapes.target, Label)
     read = reader(shapes, dim=config.embedding, dropout=config.dropout, word_dropout=config.word_dropout)
     recurrent = recurrent_of(config, config.embedding, bidirectional=True)
-    head = ClassHead(
-        pool=Attentive(dim=recurrent.output_dim, name=config.score),
-        dim=recurrent.output_dim,
-        labels=size_of(shapes.target, Label),
-        dropout=config.dropout,
-    )
-    return Classifier(RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout), head)
+    encoder = RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout)
+    pool = partial(Attentive, name=config.score)
+    return headed(encoder, shapes, dim=recurrent.output_dim, pool=pool, dropout=config.dropout)
 
 
 DESIGN = Design(

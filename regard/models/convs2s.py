@@ -24,7 +24,7 @@ from regard.layers.attention import Attention, Memory, Scaled
 from regard.layers.convolution import GatedConvolution, evenly, steady, with_ends
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded
-from regard.layers.positions import AddedName, Positions, position
+from regard.layers.positions import AddedName, position
 from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.parts import embeddings_of, head_of
@@ -43,37 +43,38 @@ class Config(Settings):
     label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 
-def positions(config: Config) -> Positions:
-    return position(config.positions, dim=config.embedding, longest=config.longest)
+class Side(nn.Module):
+    """What both sides begin with: the tokens' own vectors with their positions, and the way into the convolutions."""
 
+    def __init__(self, config: Config, embed: Embedding) -> None:
+        super().__init__()
+        self.embed = embed
+        self.positions = position(config.positions, dim=config.embedding, longest=config.longest)
+        self.enter = steady(config.embedding, config.hidden, gain=1 - config.dropout)
+        self.dropout = Dropout(config.dropout)
 
-def enter(config: Config) -> nn.Linear:
-    """From the width of a word's vector to that of the convolutions."""
-    return steady(config.embedding, config.hidden, gain=1 - config.dropout)
+    def vectors(self, tokens: Tensor, places: Tensor) -> Tensor:
+        vectors: Tensor = self.dropout(self.positions(self.embed(tokens), places))
+        return vectors  # (rows, time, embedding)
 
 
 def convolution(config: Config) -> GatedConvolution:
     return GatedConvolution(dim=config.hidden, width=config.width, dropout=config.dropout)
 
 
-class GatedEncoder(nn.Module):
+class GatedEncoder(Side):
     """h ← √½ (h + glu(A h + b)), in windows of windows; what is looked for is the last layer, z, and what looking
     brings back has the token itself in it, z + e (3.2 and 3.3)."""
 
     def __init__(self, config: Config, embed: Embedding) -> None:
-        super().__init__()
-        self.embed = embed
-        self.positions = positions(config)
-        self.enter = enter(config)
+        super().__init__(config, embed)
         convolutions = nn.ModuleList(convolution(config) for _ in range(config.layers))
         self.convolutions = cast(Sequence[GatedConvolution], convolutions)
         self.leave = steady(config.hidden, config.embedding)
-        self.dropout = Dropout(config.dropout)
 
     def forward(self, source: Padded) -> Encoded:
         mask = source.mask  # (batch, source)
-        places = torch.arange(mask.shape[1], device=mask.device)
-        embedded = self.dropout(self.positions(self.embed(source.values), places))  # (batch, source, embedding)
+        embedded = self.vectors(source.values, torch.arange(mask.shape[1], device=mask.device))
         x = self.enter(embedded)
         for convolution in self.convolutions:
             x = x.masked_fill(~mask[..., None], 0.0)
@@ -112,16 +113,12 @@ class Layer(nn.Module):
         return evenly(x, evenly(made, self.told(context))), read[:, x.shape[1] :]
 
 
-class ConvolutionalDecoder(nn.Module):
+class ConvolutionalDecoder(Side):
     def __init__(self, config: Config, embed: Embedding) -> None:
-        super().__init__()
-        self.embed = embed
-        self.positions = positions(config)
-        self.enter = enter(config)
+        super().__init__(config, embed)
         self.layers = cast(Sequence[Layer], nn.ModuleList(Layer(config) for _ in range(config.layers)))
         self.leave = steady(config.hidden, config.embedding)
         self.head = head_of(config, embed)
-        self.dropout = Dropout(config.dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return tuple(layer.attention for layer in self.layers)
@@ -138,7 +135,7 @@ class ConvolutionalDecoder(nn.Module):
         """(rows, time) -> (rows, time, embedding): whole targets, or the next token of each."""
         time = tokens.shape[1]
         places = carry.places[:, None] + torch.arange(time, device=tokens.device)
-        own = self.dropout(self.positions(self.embed(tokens), places))  # (rows, time, embedding)
+        own = self.vectors(tokens, places)
         x, after = self.enter(own), []
         for layer, before in zip(self.layers, carry.before, strict=True):
             x, last = layer(x, own, memory, before)

@@ -17,18 +17,18 @@ from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 
 class Decoder(Protocol):
-    """What a decoder promises: the whole target at once when it is known, one token at a time when it is not."""
+    """What a decoder promises: the whole target at once when it is known, one token at a time when it is not.
+
+    `looks_back` names the attentions that read the source, first layer first; `start` gives memory and carry."""
 
     @property
     def head(self) -> Head: ...
 
     def __call__(self, target: Padded, encoded: Encoded) -> Tensor: ...  # -> (batch, target, dim)
 
-    def looks_back(
-        self,
-    ) -> tuple[Attention, ...]: ...  # the attentions that read the source, first layer first
+    def looks_back(self) -> tuple[Attention, ...]: ...
 
-    def start(self, encoded: Encoded) -> tuple[Tree, Tree]: ...  # memory, carry
+    def start(self, encoded: Encoded) -> tuple[Tree, Tree]: ...
 
     def step(self, tokens: Tensor, memory: Tree, carry: Tree) -> tuple[Tensor, Tree]: ...  # (rows,) -> (rows, dim)
 

@@ -39,12 +39,6 @@ class ClassHead(nn.Module):
         # of the labels' losses; not saved, since they follow from the training data
         self.register_buffer("weights", torch.ones(labels), persistent=False)
 
-    def weigh(self, counts: NDArray[Any]) -> None:
-        """All labels together weigh as they did, and each as much as another."""
-        there = torch.ones_like(self.weights)
-        there[: len(counts)] = torch.from_numpy(counts).to(self.weights).clamp(min=1)
-        self.weights.copy_(there.sum() / (len(there) * there))
-
     def logits(self, encoded: Encoded) -> Tensor:
         return _exact(self.linear(self.dropout(self.pool(encoded))))  # (batch, labels)
 
@@ -121,7 +115,11 @@ class Classifier(EncoderWithHead):
     head: ClassHead
 
     def weigh(self, counts: NDArray[Any]) -> None:
-        self.head.weigh(counts)
+        """All labels together weigh as they did, and each as much as another."""
+        weights = self.head.weights
+        there = torch.ones_like(weights)
+        there[: len(counts)] = torch.from_numpy(counts).to(weights).clamp(min=1)
+        weights.copy_(there.sum() / (len(there) * there))
 
     def classify(self, batch: Batch) -> Tensor:
         """ln P(label | x): (batch, labels)."""

@@ -10,21 +10,20 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.interface import PAD, Batch, Inside, Loss, State, Tree
+from regard.interface import PAD, Batch, Inside, Loss, Padded, State, Tree
 from regard.layers.dropout import Dropout
 from regard.layers.heads import Head, log_probs_of
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 
 class Body(Protocol):
-    """Reads any number of vectors at once, from the beginning (state None) or going on from a state.
+    """Reads any number of vectors at once, (batch, time, dim) -> (batch, time, hidden), from the beginning (state None)
+    or going on from a state.
 
     It may answer for fewer places than it was given, if the last is among them, where it goes on from a state.
     """
 
-    def __call__(
-        self, x: Tensor, real: Tensor | None = None, state: Tree = None
-    ) -> tuple[Tensor, Tree]: ...  # (batch, time, dim) -> (batch, time, hidden)
+    def __call__(self, x: Tensor, real: Tensor | None = None, state: Tree = None) -> tuple[Tensor, Tree]: ...
 
     def start(self, rows: int) -> Tree: ...  # the state before anything is read
 
@@ -43,21 +42,19 @@ class LanguageModel(nn.Module):
     # --- whole texts, or windows of them ---
 
     def loss(self, batch: Batch) -> Loss:
-        hidden, recent, after = self._read(batch)
-        assert batch.target is not None
-        return self.head.loss(hidden, batch.target.after(), recent)._replace(state=after)
+        hidden, recent, answers, after = self._read(batch)
+        return self.head.loss(hidden, answers, recent)._replace(state=after)
 
     def logits(self, batch: Batch) -> Tensor:
-        hidden, recent, _ = self._read(batch)
+        hidden, recent, _, _ = self._read(batch)
         return self.head.logits(hidden, recent)  # (batch, target - 1, vocab)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
-        hidden, recent, after = self._read(batch)
-        assert batch.target is not None
-        return log_probs_of(self.head.logits(hidden, recent), batch.target.after()), after  # (batch, target - 1)
+        hidden, recent, answers, after = self._read(batch)
+        return log_probs_of(self.head.logits(hidden, recent), answers), after  # (batch, target - 1)
 
-    def _read(self, batch: Batch) -> tuple[Tensor, Tensor, Tree]:
-        """Hidden states, the latest tokens at each place, and the state after the last column.
+    def _read(self, batch: Batch) -> tuple[Tensor, Tensor, Padded, Tree]:
+        """Hidden states, the latest tokens at each place, those to be predicted, and the state after the last column.
 
         Padding stands at the end, so what is predicted never depends on it; the state after it is of no use.
         """
@@ -66,7 +63,7 @@ class LanguageModel(nn.Module):
         body, latest = (None, self._nothing_yet(len(tokens))) if batch.state is None else batch.state
         hidden, body = self.body(self.embed(tokens), None, body)
         recent, latest = _recent(latest, tokens)
-        return self.dropout(hidden), recent, (body, latest)
+        return self.dropout(hidden), recent, batch.target.after(), (body, latest)
 
     # --- one token at a time ---
 

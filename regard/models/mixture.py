@@ -47,13 +47,12 @@ class Mixture(nn.Module):
         return self._mixed(torch.stack(each)).float(), State(state.memory, tuple(carries), state.width)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
-        each, states = [], []
-        for place, model in enumerate(self.models):
-            state = None if batch.state is None else batch.state[place]
-            scored, after = cast(Scores, model).log_probs(dataclasses.replace(batch, state=state))
+        each, after = [], []
+        for model, state in zip(self.models, batch.state or [None] * len(self.models), strict=True):
+            scored, state = cast(Scores, model).log_probs(dataclasses.replace(batch, state=state))
             each.append(scored.double())
-            states.append(after)
-        return self._mixed(torch.stack(each)), tuple(states)
+            after.append(state)
+        return self._mixed(torch.stack(each)), tuple(after)
 
     def _mixed(self, log_probs: Tensor) -> Tensor:
         """(models, …) -> (…)"""

@@ -29,9 +29,7 @@ class Config(Settings):
     cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
     skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
-    head: Literal["softmax", "adaptive", "features"] = (
-        "softmax"  # over all types; frequent ones first and rare ones in groups; or with hashed n-grams beside it
-    )
+    head: Literal["softmax", "adaptive", "features"] = "softmax"  # adaptive: rare types in groups; or + hashed n-grams
     reach: Annotated[int, between(1, 10)] = 2  # of the hashed n-grams: the latest tokens they see, at most
     rows: Width = 1000  # of the hashed n-grams: places to keep contexts in, for each length
     dropout: Share = 0.2  # on embeddings, between layers and before the output

@@ -141,7 +141,6 @@ def attention(config: Config) -> Attention | MultiHead:
         query_dim=config.hidden,
         key_dim=memory_dim,
         value_dim=config.value_dim,
-        head_dim=width,
         value_head_dim=memory_dim // config.heads,
         out_dim=config.value_dim,
         score=score(config.score, query_dim=width, key_dim=width, hidden=width),
