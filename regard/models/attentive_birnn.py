@@ -8,25 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from regard.config import Depth, Settings, Share, Width
+from regard.config import Share, Width
 from regard.interface import Label, Shapes
 from regard.layers.attention import ScoreName
-from regard.layers.cells import CellName
 from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import Attentive
-from regard.layers.recurrent import Skip
 from regard.models.design import Design, size_of
 from regard.models.encoder_head import Classifier, Tagger, headed, reader
-from regard.models.parts import recurrent_of
+from regard.models.parts import RecurrentSettings, recurrent_of
 
 
 @dataclass(frozen=True)
-class Config(Settings):
+class Config(RecurrentSettings):
     embedding: Width = 128  # width of a word's vector
     hidden: Width = 128  # width of the recurrent state, in each direction
-    layers: Depth = 1  # recurrent layers
-    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
-    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well the question and a word's state match
     word_dropout: Share = 0.0  # share of the words that are hidden in training
     dropout: Share = 0.3  # on embeddings, states and before the output

@@ -10,39 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import Count, Depth, Settings, Share, Width
+from regard.config import Share, Width
 from regard.interface import Shapes
-from regard.layers.cells import CellName
 from regard.layers.encoders import RecurrentEncoder
-from regard.layers.recurrent import Skip
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, reader
-from regard.models.parts import headed_of, recurrent_of
+from regard.models.encoder_head import Classifier, Tagger
+from regard.models.parts import NamingSettings, RecurrentSettings, headed_of, reader_of, recurrent_of
 
 
 @dataclass(frozen=True)
-class Config(Settings):
+class Config(NamingSettings, RecurrentSettings):
     embedding: Width = 128  # width of a word's vector
     hidden: Width = 128  # width of the recurrent state, in each direction
-    layers: Depth = 1  # recurrent layers
-    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
-    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     bidirectional: bool = True  # false: forwards only
     pool: Literal["last", "mean", "max"] = "max"  # of labels: how a sentence's states become one vector
-    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: Share = 0.0  # share of the words that are hidden in training
     dropout: Share = 0.3  # on embeddings, states and before the output
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
-    read = reader(
-        shapes,
-        dim=config.embedding,
-        letters=config.letters,
-        dropout=config.dropout,
-        word_dropout=config.word_dropout,
-    )
+    read = reader_of(config, shapes, dim=config.embedding, dropout=config.dropout)
     recurrent = recurrent_of(config, read.output_dim, bidirectional=config.bidirectional)
     encoder = RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout)
     return headed_of(config, encoder, read, shapes, dim=recurrent.output_dim)

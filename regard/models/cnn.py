@@ -8,25 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import Count, Depth, Settings, Share, Width
+from regard.config import Depth, Share, Width
 from regard.interface import Shapes
 from regard.layers.convolution import Windows
 from regard.layers.encoders import ConvolutionalEncoder
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, reader
-from regard.models.parts import headed_of
+from regard.models.encoder_head import Classifier, Tagger
+from regard.models.parts import NamingSettings, headed_of, reader_of
 
 
 @dataclass(frozen=True)
-class Config(Settings):
+class Config(NamingSettings):
     embedding: Width = 300  # width of a word's vector
     filters: Width = 100  # features of each width of window
     widths: tuple[int, ...] = (3, 4, 5)  # words in a window
     layers: Depth = 1  # windows of windows
     pool: Literal["max", "mean"] = "max"  # of labels: how a sentence's states become one vector
-    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: Share = 0.0  # share of the words that are hidden in training
     dropout: Share = 0.5  # on embeddings, between layers and before the output
 
     def __post_init__(self) -> None:
@@ -36,13 +33,7 @@ class Config(Settings):
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
-    read = reader(
-        shapes,
-        dim=config.embedding,
-        letters=config.letters,
-        dropout=config.dropout,
-        word_dropout=config.word_dropout,
-    )
+    read = reader_of(config, shapes, dim=config.embedding, dropout=config.dropout)
     wide = config.filters * len(config.widths)
     widths = [read.output_dim] + [wide] * (config.layers - 1)
     windows = [Windows(input_dim=width, filters=config.filters, widths=config.widths) for width in widths]

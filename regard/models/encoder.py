@@ -11,33 +11,28 @@ from typing import Annotated, Literal
 import torch
 from torch import nn
 
-from regard.config import Count, Depth, Share, Width, between
+from regard.config import Depth, Share, Width, between
 from regard.interface import Label, Shapes
 from regard.layers.encoders import TransformerEncoder
 from regard.layers.positions import PositionName
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, reader
-from regard.models.parts import StackSettings, headed_of, stack_of
+from regard.models.encoder_head import Classifier, Tagger
+from regard.models.parts import NamingSettings, StackSettings, headed_of, reader_of, stack_of
 
 
 @dataclass(frozen=True)
-class Config(StackSettings):
+class Config(NamingSettings, StackSettings):
     dim: Width = 128  # width of a token's vector, throughout
-    heads: Width = 4  # looks at once; dim must be a multiple of it
     feed_forward: Width = 256  # width inside the feed-forward layers
     layers: Depth = 2  # blocks
-    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     positions: PositionName = "sinusoidal"  # how a token knows where it stands
     longest: Annotated[int, between(3, 1_000_000)] = 512  # tokens there are learned positions for
     pool: Literal["first", "mean", "max"] = "first"  # of labels: a token before the sentence, or all of its states
-    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: Share = 0.0  # share of the words that are hidden in training
     dropout: Share = 0.2  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
-    read = reader(shapes, dim=config.dim, letters=config.letters, word_dropout=config.word_dropout)
+    read = reader_of(config, shapes, dim=config.dim)
     stack = stack_of(config, longest=config.longest)
     before = config.pool == "first" and isinstance(shapes.target, Label)
     encoder = TransformerEncoder(

@@ -13,11 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import Depth, Length, Share, Width
+from regard.config import Length
 from regard.interface import Shapes, Tree
 from regard.layers.encoders import Embedding
 from regard.layers.heads import HeadName, head
-from regard.layers.positions import PositionName
 from regard.layers.transformer import causal
 from regard.models.design import Design, size_of
 from regard.models.language_model import WindowedModel
@@ -26,17 +25,10 @@ from regard.models.parts import StackSettings, stack_of
 
 @dataclass(frozen=True)
 class Config(StackSettings):
-    dim: Width = 256  # width of a token's vector, throughout
-    heads: Width = 4  # looks at once; dim must be a multiple of it
-    feed_forward: Width = 1024  # width inside the feed-forward layers
-    layers: Depth = 4  # blocks
     context: Length = 256  # tokens it sees at once
-    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
-    positions: PositionName = "learned"  # how a token knows where it stands
     tie: bool = True  # the output matrix is the embedding
     head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
-    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from torch import nn
 
-from regard.config import Settings
+from regard.config import Count, Depth, Settings, Share, Width
 from regard.interface import Shapes
-from regard.layers.cells import cell_named
+from regard.layers.cells import CellName, cell_named
 from regard.layers.encoders import Embedding, WordReader
 from regard.layers.heads import SoftmaxHead
 from regard.layers.pooling import POOLS
-from regard.layers.positions import position
-from regard.layers.recurrent import Recurrent
+from regard.layers.positions import PositionName, position
+from regard.layers.recurrent import Recurrent, Skip
 from regard.layers.transformer import Stack
 from regard.models.design import size_of
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 
-def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional: bool = False) -> Recurrent:
-    """By cell, hidden, layers (unless others are given), skip and dropout."""
+@dataclass(frozen=True)
+class RecurrentSettings(Settings):
+    """What every recurrent model can be told."""
+
+    embedding: Width = 256  # width of a token's vector
+    hidden: Width = 256  # width of the recurrent state, in each direction
+    layers: Depth = 1  # recurrent layers
+    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
+    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
+    dropout: Share = 0.1  # on embeddings, states and before the output
+
+
+def recurrent_of(
+    config: RecurrentSettings, input_dim: int, *, layers: int = 0, bidirectional: bool = False
+) -> Recurrent:
+    """With as many layers as the settings say, unless others are given."""
     return Recurrent(
         cell=cell_named(config.cell),
         input_dim=input_dim,
@@ -30,6 +45,19 @@ def recurrent_of(config: Any, input_dim: int, *, layers: int = 0, bidirectional:
         dropout=config.dropout,
         skip=config.skip,
     )
+
+
+@dataclass(frozen=True)
+class NamingSettings(Settings):
+    """What every model can be told that names sentences or their words."""
+
+    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
+    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
+    word_dropout: Share = 0.0  # share of the words that are hidden in training
+
+
+def reader_of(config: NamingSettings, shapes: Shapes, *, dim: int, dropout: float = 0.0) -> WordReader:
+    return reader(shapes, dim=dim, letters=config.letters, dropout=dropout, word_dropout=config.word_dropout)
 
 
 def headed_of(
@@ -61,13 +89,21 @@ def head_of(config: Any, embed: Embedding) -> SoftmaxHead:
     return SoftmaxHead(dim=embed.dim, vocab=len(embed.weight), tied=tied, smoothing=config.label_smoothing)
 
 
+@dataclass(frozen=True)
 class StackSettings(Settings):
-    """The base of a config from which `stack_of` makes a stack."""
+    """What every model with a Transformer's stack can be told."""
 
-    dim: int
-    heads: int
-    normalisation: str = "layer"  # these two are settings of few models
-    activation: str = "relu"
+    dim: Width = 256  # width of a token's vector, throughout
+    heads: Width = 4  # looks at once; dim must be a multiple of it
+    feed_forward: Width = 1024  # width inside the feed-forward layers
+    layers: Depth = 4  # blocks
+    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
+    positions: PositionName = "learned"  # how a token knows where it stands
+    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
+
+    # not settings, unless a model makes them so
+    activation = "relu"
+    normalisation = "layer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,9 +111,8 @@ class StackSettings(Settings):
             raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
 
 
-def stack_of(config: Any, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
-    """By dim, heads, feed_forward, layers, norm, normalisation, activation, positions and dropout; `longest` limits
-    learned positions."""
+def stack_of(config: StackSettings, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
+    """`longest` limits learned positions."""
     places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
     return Stack(
         dim=config.dim,

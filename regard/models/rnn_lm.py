@@ -10,29 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from regard.config import Depth, Settings, Share, Width, between
+from regard.config import Share, Width, between
 from regard.interface import Shapes
-from regard.layers.cells import CellName
 from regard.layers.encoders import Embedding
 from regard.layers.heads import head
-from regard.layers.recurrent import Skip
 from regard.models.design import Design, size_of
 from regard.models.language_model import CarryingModel
-from regard.models.parts import recurrent_of
+from regard.models.parts import RecurrentSettings, recurrent_of
 
 
 @dataclass(frozen=True)
-class Config(Settings):
-    embedding: Width = 256  # width of a token's vector
-    hidden: Width = 256  # width of the recurrent state
-    layers: Depth = 1  # recurrent layers
-    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
-    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
+class Config(RecurrentSettings):
     tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
     head: Literal["softmax", "adaptive", "features"] = "softmax"  # adaptive: rare types in groups; or + hashed n-grams
     reach: Annotated[int, between(1, 10)] = 2  # of the hashed n-grams: the latest tokens they see, at most
     rows: Width = 1000  # of the hashed n-grams: places to keep contexts in, for each length
-    dropout: Share = 0.2  # on embeddings, between layers and before the output
+    dropout: Share = 0.2  # on embeddings, states and before the output
 
     def __post_init__(self) -> None:
         super().__post_init__()

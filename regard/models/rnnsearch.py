@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import Depth, Settings, Share, Width
+from regard.config import Depth, Share, Width
 from regard.interface import Padded, Shapes
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
 from regard.layers.cells import CellName, cell_named
@@ -22,25 +22,21 @@ from regard.layers.cells import State as CellState
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.fast.weight_gradients import gathered
-from regard.layers.recurrent import Skip, note_step
+from regard.layers.recurrent import note_step
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import head_of, recurrent_of
+from regard.models.parts import RecurrentSettings, head_of, recurrent_of
 
 
 @dataclass(frozen=True)
-class Config(Settings):
-    embedding: Width = 256  # width of a word's vector
-    hidden: Width = 256  # width of the recurrent state, in each direction
+class Config(RecurrentSettings):
     layers: Depth = 1  # recurrent layers on each side; the first decoder layer is the one that attends
     cell: CellName | str = "gru"  # the recurrent cell, or one of your own: my_cells.py:Name
-    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     score: ScoreName = "additive"  # how well a decoder state and a source state match
     heads: Width = 1  # several looks at once; more than 1 implies projections
     project: bool = False  # look at learnt projections of the source states, as dot and its like do to match widths
     lexical: bool = False  # looking at a word brings back its own vector beside its state
     tie: bool = True  # the output matrix is the target embedding
-    dropout: Share = 0.1  # on embeddings, source states and before the output
     label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:

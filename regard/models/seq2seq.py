@@ -14,32 +14,26 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import Depth, Settings, Share, Width
+from regard.config import Depth, Share, Width
 from regard.interface import Padded, Shapes, Tree
 from regard.layers.attention import Attention
-from regard.layers.cells import CellName
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.heads import SoftmaxHead
-from regard.layers.recurrent import Skip
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import recurrent_of
+from regard.models.parts import RecurrentSettings, recurrent_of
 
 Rung = Literal["first", "every", "mean"]
 
 
 @dataclass(frozen=True)
-class Config(Settings):
-    embedding: Width = 256  # width of a word's vector
+class Config(RecurrentSettings):
     hidden: Width = 384  # width of the recurrent state, and so of the fixed vector
     layers: Depth = 2  # recurrent layers on each side
-    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
-    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
     context: Rung = "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of states, every step)
     reverse: bool = True  # read the source last word first
     lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
-    dropout: Share = 0.1  # on embeddings, between layers and before the output
     label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
 
 

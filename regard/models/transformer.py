@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.config import Depth, Length, Share, Width
+from regard.config import Depth, Length, Share
 from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
@@ -24,16 +24,11 @@ from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
 
 @dataclass(frozen=True)
 class Config(StackSettings):
-    dim: Width = 256  # width of every state
-    heads: Width = 4  # looks at once; dim must be a multiple of it
-    feed_forward: Width = 1024  # width inside the feed-forward layers
     layers: Depth = 3  # encoder layers, and as many decoder layers
-    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     normalisation: Literal["layer", "batch"] = "layer"  # over a token's features, or over the batch's real tokens
     positions: PositionName = "sinusoidal"  # how a token knows where it stands
     longest: Length = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
-    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
     label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.config import Depth, Share, Width
+from regard.config import Share, Width
 from regard.interface import Label, Padded, Picture, Shapes, UserError
 from regard.layers.attention import Linear
 from regard.layers.encoders import Encoded, TransformerEncoder
@@ -25,13 +25,10 @@ from regard.models.parts import StackSettings, stack_of
 
 @dataclass(frozen=True)
 class Config(StackSettings):
-    activation = "gelu"  # inside the feed-forward layers: no setting here
+    activation = "gelu"  # not a setting
     patch: Width = 4  # pixels along the side of a patch
     dim: Width = 96  # width of a patch's vector, throughout
-    heads: Width = 4  # looks at once; dim must be a multiple of it
     feed_forward: Width = 192  # width inside the feed-forward layers
-    layers: Depth = 4  # blocks
-    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
     positions: PositionName = "learned"  # how a patch knows where it stands
     pool: Literal["first", "mean"] = "first"  # a learnt vector before the patches (class token), or the mean of all
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
