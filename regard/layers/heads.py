@@ -264,18 +264,8 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
 HeadName = Literal["softmax", "adaptive"]
 
 
-def head(
-    name: HeadName | Literal["features"],
-    *,
-    dim: int,
-    vocab: int,
-    tied: nn.Parameter | None = None,
-    reach: int = 0,
-    rows: int = 0,
-) -> Head:
-    """The head of that name; an adaptive one has matrices of its own, one with features `rows` for each reach."""
-    if name == "features":
-        return FeatureHead(dim=dim, vocab=vocab, reach=reach, rows=rows, tied=tied)
+def head(name: HeadName, *, dim: int, vocab: int, tied: nn.Parameter | None = None) -> SoftmaxHead | AdaptiveHead:
+    """The head of that name; an adaptive one has matrices of its own."""
     if name == "softmax":
         return SoftmaxHead(dim=dim, vocab=vocab, tied=tied)
     return AdaptiveHead(dim=dim, vocab=vocab, cutoffs=adaptive_cutoffs(vocab))

@@ -79,12 +79,12 @@ class Recurrent(nn.Module):
         self.fused = fused
         self.dropout = Dropout(dropout)
         widths = [input_dim] + [self.output_dim] * (layers - 1)
-        # ModuleLists both; the cast tells mypy what they are lists of
-        self.forwards = cast(Sequence[Cell], nn.ModuleList(cell(input_dim=w, hidden=hidden) for w in widths))
-        self.backwards = cast(
-            Sequence[Cell],
-            nn.ModuleList(cell(input_dim=w, hidden=hidden) for w in widths if bidirectional),
-        )
+
+        def cells(widths: Sequence[int]) -> Sequence[Cell]:
+            return cast(Sequence[Cell], nn.ModuleList(cell(input_dim=width, hidden=hidden) for width in widths))
+
+        self.forwards = cells(widths)
+        self.backwards = cells(widths if bidirectional else [])
         self.skips = nn.ModuleList(SKIPS[skip](self.output_dim) for _ in widths[1:] if skip != "none")
 
     def start(self, rows: int) -> States:

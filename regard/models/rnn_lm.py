@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from regard.config import Share, Width, between
 from regard.interface import Shapes
 from regard.layers.encoders import Embedding
-from regard.layers.heads import head
+from regard.layers.heads import FeatureHead, Head, head
 from regard.models.design import Design, size_of
 from regard.models.language_model import CarryingModel
 from regard.models.parts import RecurrentSettings, recurrent_of
@@ -42,7 +42,11 @@ def build(config: Config, shapes: Shapes) -> CarryingModel:
     vocab = size_of(shapes.target)
     embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
     tied = embed.weight if config.tie else None
-    predicts = head(config.head, dim=config.hidden, vocab=vocab, tied=tied, reach=config.reach, rows=config.rows)
+    predicts: Head
+    if config.head == "features":
+        predicts = FeatureHead(dim=config.hidden, vocab=vocab, reach=config.reach, rows=config.rows, tied=tied)
+    else:
+        predicts = head(config.head, dim=config.hidden, vocab=vocab, tied=tied)
     body = recurrent_of(config, config.embedding)
     return CarryingModel(embed=embed, body=body, head=predicts, dropout=config.dropout)
 
