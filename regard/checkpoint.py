@@ -26,20 +26,13 @@ from torch import Tensor
 from regard.interface import UserError
 
 FORMAT = 2  # of a run folder's files; another one is refused
-MAKE_ROOM = "make room and give the same command again"
-MAY_NOT = "make it writable for you, or choose another place with -o"
-IN_THE_WAY = "move what is in its place, or choose another place with -o"
-REMEDIES = {
-    errno.ENOSPC: MAKE_ROOM,
-    errno.EDQUOT: MAKE_ROOM,
-    errno.EFBIG: "raise the limit on a file's size (ulimit -f) and give the same command again",
-    errno.EROFS: MAY_NOT,
-    errno.EACCES: MAY_NOT,
-    errno.EPERM: MAY_NOT,
-    errno.EEXIST: IN_THE_WAY,
-    errno.EISDIR: IN_THE_WAY,
-    errno.ENOTDIR: IN_THE_WAY,
-    errno.ELOOP: IN_THE_WAY,
+AGAIN = "give the same command again"
+ELSEWHERE = "or choose another place with -o"
+REMEDIES = {  # what to do, and for which of the system's errors
+    f"make room and {AGAIN}": (errno.ENOSPC, errno.EDQUOT),
+    f"raise the limit on a file's size (ulimit -f) and {AGAIN}": (errno.EFBIG,),
+    f"make it writable for you, {ELSEWHERE}": (errno.EROFS, errno.EACCES, errno.EPERM),
+    f"move what is in its place, {ELSEWHERE}": (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
 }
 # what a process that was killed while it wrote leaves beside a run's file: its name between a dot and a number
 UNFINISHED = re.compile(
@@ -90,10 +83,12 @@ class Folder:
             if facts.get("precision") not in ("float32", "bfloat16"):
                 raise ValueError("it does not say what the precision was")
         except (ValueError, RecursionError, OSError) as problem:
-            raise UserError(
-                f"{self.environment} is damaged ({reason(problem)}): restore it, or start anew with -o."
-            ) from None
+            wrong = f"is damaged ({reason(problem)})"
+            raise UserError(f"{self.environment} {wrong}: restore it, or start anew with -o.") from None
         return facts
+
+    def write_facts(self, facts: Mapping[str, Any]) -> None:
+        write_atomically(self.environment, json.dumps(facts, indent=2) + "\n")
 
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
@@ -136,10 +131,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        remedy = REMEDIES.get(problem.errno or 0, "mend that and give the same command again")
-        raise UserError(
-            f"{path} cannot be written: {reason(problem)}; {remedy}: what was saved before is whole."
-        ) from None
+        remedies = (remedy for remedy, numbers in REMEDIES.items() if problem.errno in numbers)
+        what = f"{reason(problem)}; {next(remedies, f'mend that and {AGAIN}')}"
+        raise UserError(f"{path} cannot be written: {what}: what was saved before is whole.") from None
 
 
 def make_folder(path: Path) -> None:
@@ -219,9 +213,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except FileNotFoundError:
         raise UserError(f"The weights {path} are missing: restore them, or train again with another -o.") from None
     except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as problem:
-        raise UserError(
-            f"{path} cannot be read as weights ({reason(problem)}): restore it, or train again with another -o."
-        ) from None
+        wrong = f"cannot be read as weights ({reason(problem)})"
+        raise UserError(f"{path} {wrong}: restore it, or train again with another -o.") from None
 
 
 def checksum(tensors: Mapping[str, Tensor], facts: str) -> str:

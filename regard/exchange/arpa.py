@@ -19,7 +19,6 @@ space in a type is <U+000A> and its like, and so is the first < of what would be
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from array import array
@@ -304,8 +303,7 @@ def import_run(file: Path, path: Path) -> None:
     recipe = parse_recipe(said, tasks=TASKS, folder=file.resolve().parent)
     fields = Fields({"target": TextField(Listed("words", words), begins=True)})
     data = {"files": {"file": str(file)}, "data": recipe.data.fingerprint(recipe.folder)}
-    facts = {**machine.facts(), **data, "precision": "float32"}
-    write_atomically(folder.environment, json.dumps(facts, indent=2) + "\n")
+    folder.write_facts({**machine.facts(), **data, "precision": "float32"})
     write_atomically(folder.fields, fields.to_json())
     write_tensors(folder.best, weights(model), {"step": 1})
     finished = Training(model, recipe.train, step=1)

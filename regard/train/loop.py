@@ -11,7 +11,8 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +22,8 @@ from regard.train.schedule import rate
 from regard.train.training import Batches, TrainConfig, Training
 from regard.train.weights import load_weights, mean_weights, weights
 
-
-class Validation(Protocol):
-    """Looks at the model, in evaluation mode, and returns metrics (with "loss" among them) and a few outputs."""
-
-    def __call__(self) -> tuple[dict[str, float], tuple[Sample, ...]]: ...
+# Looks at the model, in evaluation mode, and returns metrics (with "loss" among them) and a few outputs.
+Validation = Callable[[], tuple[dict[str, float], tuple[Sample, ...]]]
 
 
 def kept(tensor: Tensor) -> Tensor:
@@ -60,7 +58,7 @@ def train_steps(
     if not isinstance(training.model, Learns):
         raise UserError("This model does not learn by gradient descent: it has no loss.")
     config, model = training.config, training.model
-    parameters = training._parameters()
+    parameters = list(training.parameters.values())
     model.train()
     lately: list[tuple[float, float, int, float]] = []  # objective, nll, tokens, seconds of the latest steps
     while (done := training.done(batches)) < 1:
@@ -101,7 +99,14 @@ def train_steps(
         training.seconds += seconds
         lately = [*lately[-19:], (objective, nll, tokens, seconds)]
         recent = [sum(column) for column in zip(*lately, strict=True)]
-        progress = Progress(
+        found: dict[str, Any] = {}
+        if training.step % config.validate_every == 0 or training.done(batches) >= 1:
+            found = validated(training, validate, save_best)
+        done = training.done(batches)  # validating took time, too
+        finished = "the budget is used" if done >= 1 else None
+        if training.gave_up:
+            finished = f"early stopping, {training.stale} validations without a better one"
+        yield Progress(
             step=training.step,
             epoch=training.epoch,
             loss=recent[0] / recent[2],
@@ -111,18 +116,10 @@ def train_steps(
             tokens_per_second=recent[2] / recent[3],
             seconds=training.seconds,
             tokens=training.tokens,
-            done=training.done(batches),
+            done=done,
+            finished=finished,
+            **found,
         )
-        if training.step % config.validate_every == 0 or progress.done >= 1:
-            progress = validated(training, progress, validate, save_best)
-            progress = replace(progress, done=training.done(batches))  # validating took time, too
-        if training.gave_up:
-            progress = replace(progress, finished=f"early stopping, {training.stale} validations without a better one")
-        elif progress.done >= 1:
-            progress = replace(progress, finished="the budget is used")
-        yield progress
-        if progress.finished:
-            return
 
 
 def fit_steps(
@@ -166,7 +163,8 @@ def loss_of(model: Learns, batch: Batch, config: TrainConfig, device: torch.devi
         return model.loss(batch)
 
 
-def validated(training: Training, progress: Progress, validate: Validation, save_best: Callable[[], None]) -> Progress:
+def validated(training: Training, validate: Validation, save_best: Callable[[], None]) -> dict[str, Any]:
+    """What a validation adds to a report."""
     began = time.perf_counter()
     snapshot = {name: training.smoothed.get(name, own).clone() for name, own in weights(training.model).items()}
     training.snapshots = [*training.snapshots, snapshot][-training.config.average :]
@@ -174,14 +172,15 @@ def validated(training: Training, progress: Progress, validate: Validation, save
         metrics, samples = validate()
         if not math.isfinite(metrics["loss"]):
             raise UserError(f"The validation loss was not finite at step {training.step}: lower train.learning_rate.")
-        improved = training.better(metrics)
+        measured = metrics[training.metric.key]
+        improved = training.metric.improves(measured, training.best)
         if improved:
-            training.best, training.stale = metrics[training.metric.key], 0
+            training.best, training.stale = measured, 0
             save_best()
         else:
             training.stale += 1
     training.seconds += time.perf_counter() - began
-    return replace(progress, valid=metrics, samples=samples, improved=improved, seconds=training.seconds)
+    return {"valid": metrics, "samples": samples, "improved": improved}
 
 
 def not_finite(training: Training, batch: Batch, random: Tensor, what: str) -> UserError:
@@ -197,15 +196,15 @@ def first_not_finite(training: Training, batch: Batch, random: Tensor) -> str:
     """Run the step again and watch: outputs in forward order, then gradients from the loss backwards."""
     found: list[str] = []
 
-    def watching(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and not bool(output.isfinite().all()):
-                found.append(f"the output of {name or 'the model'}")
+    def note(what: str, tensor: Any) -> None:
+        if isinstance(tensor, Tensor) and not bool(tensor.isfinite().all()):
+            found.append(what)
 
-        return hook
+    def watch(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        note(f"the output of {name or 'the model'}", output)
 
     model = training.model
-    hooks = [module.register_forward_hook(watching(name)) for name, module in model.named_modules()]
+    hooks = [module.register_forward_hook(partial(watch, name)) for name, module in model.named_modules()]
     torch.set_rng_state(random)
     try:
         training.optimiser.zero_grad()
@@ -215,12 +214,8 @@ def first_not_finite(training: Training, batch: Batch, random: Tensor) -> str:
     finally:
         for hook in hooks:
             hook.remove()
-    if found:
-        return found[0]
     for name, parameter in model.named_parameters():
-        if not bool(parameter.isfinite().all()):
-            return f"the weights of {name}"
+        note(f"the weights of {name}", parameter)
     for name, parameter in reversed(list(model.named_parameters())):
-        if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-            return f"the gradient of {name}"
-    return "the loss itself"
+        note(f"the gradient of {name}", parameter.grad)
+    return found[0] if found else "the loss itself"

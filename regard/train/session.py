@@ -7,10 +7,10 @@ exactly where it stopped.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,18 @@ import torch
 from torch import nn
 
 from regard import machine
-from regard.checkpoint import (
-    Folder,
-    append,
-    append_log,
-    make_folder,
-    read_tensors,
-    write_atomically,
-    write_tensors,
-    writing,
-)
+from regard.checkpoint import Folder, append, append_log, read_tensors, write_atomically, write_tensors, writing
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
 from regard.exchange.word_vectors import begin_with
-from regard.interface import Fits, Progress, Sample, UserError
+from regard.interface import Fits, Progress, UserError
 from regard.loading import read_recipe
+from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
 from regard.run import Run, build_model
+from regard.train.corpus import Corpus
 from regard.train.cost import first_batches, flops_per_token
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
@@ -73,7 +66,7 @@ class Session:
         if self.device.type == "cpu" and facts["precision"] != "float32":
             machine.probe_bf16()  # answers while the data is read
         self.recipe = recipe
-        self.corpus = recipe.task.corpus(recipe)
+        self.corpus: Corpus = recipe.task.corpus(recipe)
         teacher = recipe.train.from_
         self.teacher = find_run(teacher, recipe.folder) if teacher and not self.resumed else None
         self.fields = self._fields()
@@ -96,7 +89,7 @@ class Session:
                 begin_with(model, self.fields.tokenizer(), find(vectors, recipe.folder))
             if self.teacher:
                 self.taken = load_fitting(model, recipe, self.fields, self.teacher, recipe.train.parts)
-            write_atomically(self.folder.environment, json.dumps({**facts, "precision": precision}, indent=2) + "\n")
+            self.folder.write_facts({**facts, "precision": precision})
             self.save()
         # last of the files: a folder without it was never begun, one with it has them all
         write_atomically(self.folder.config, recipe.to_toml(placed=True))
@@ -154,11 +147,10 @@ class Session:
         # what an attempt that failed before it began has left may be of other data
         if self.resumed:
             return Fields.read(self.folder.fields, self.recipe.task.fields)
-        fields: Fields = (
-            fields_from(self.teacher, self.corpus, self.recipe.train.parts)
-            if self.teacher
-            else self.corpus.learn_fields()
-        )
+        if self.teacher:
+            fields = fields_from(self.teacher, self.corpus, self.recipe.train.parts)
+        else:
+            fields = self.corpus.learn_fields()
         write_atomically(self.folder.fields, fields.to_json())
         return fields
 
@@ -168,7 +160,6 @@ class Session:
         left_out = left_out_of(self.folder.data, split) if self.resumed else None
         if left_out is None:
             with writing(self.folder.data), ExitStack() as stack:
-                make_folder(self.folder.data)
                 adds = {
                     side: stack.enter_context(Encoded.writer(self.folder.data, name, self.fields[side].dtype))
                     for side, name in names.items()
@@ -189,7 +180,7 @@ class Session:
         """Write all examples; how many were left out."""
         left_out, whole, begun = 0, self.corpus.whole_file, False
         raw_sides = [side for side in self.fields if self.fields[side].shape is not None]
-        for chunk in chunks(self.corpus.examples(split)):
+        for chunk in some_at_once(self.corpus.examples(split), LINES_AT_ONCE):
             raws = dict(zip(raw_sides, zip(*chunk, strict=True), strict=True))
             every = self.fields.encode(raws, continued=whole)
             for sides in zip(*every.values(), strict=True):
@@ -221,11 +212,12 @@ class Session:
         """Train until the budget is used, saving on the way. Whoever stops earlier calls `save`."""
         attempt = int(time.time())
         saved = time.monotonic()
+        validate = partial(self.corpus.validate, self.run, self.encoded["valid"])
         if isinstance(self.run.model, Fits):
             texts = self.encoded["train"]["target"]
-            steps = fit_steps(self.training, texts, validate=self.validate, save_best=self.save_best)
+            steps = fit_steps(self.training, texts, validate=validate, save_best=self.save_best)
         else:
-            steps = train_steps(self.training, self.batches, validate=self.validate, save_best=self.save_best)
+            steps = train_steps(self.training, self.batches, validate=validate, save_best=self.save_best)
         for progress in steps:
             if progress.valid is not None:
                 self._log(progress, attempt)
@@ -243,18 +235,13 @@ class Session:
 
     def _log(self, progress: Progress, attempt: int) -> None:
         entry = dataclasses.asdict(progress)
-        samples = entry.pop("samples")
+        del entry["samples"]
         append_log(self.folder.log, {**entry, "attempt": attempt, "memory": machine.memory()})
-        parts = ("source", "reference", "output")
-        told = (dict(zip(parts, sample, strict=True)) for sample in samples)
-        shown = (
-            "".join(f"  {part:9}  {text}\n" for part, text in each.items() if text or part == "output") for each in told
-        )
-        append(self.folder.samples, "".join(f"step {progress.step}\n{each}" for each in shown))
-
-    def validate(self) -> tuple[dict[str, float], tuple[Sample, ...]]:
-        found: tuple[dict[str, float], tuple[Sample, ...]] = self.corpus.validate(self.run, self.encoded["valid"])
-        return found
+        lines = []
+        for sample in progress.samples:
+            lines.append(f"step {progress.step}")
+            lines += [f"  {part:9}  {text}" for part, text in sample._asdict().items() if text or part == "output"]
+        append(self.folder.samples, "".join(f"{line}\n" for line in lines))
 
 
 def hashes(folder: Path, split: Split) -> list[str]:
@@ -272,12 +259,6 @@ def left_out_of(folder: Path, split: Split) -> int | None:
         return int(left_out) if rest == hashes(folder, split) and rest else None
     except (OSError, ValueError, UserError):
         return None
-
-
-def chunks(texts: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
-    iterator = iter(texts)
-    while chunk := list(islice(iterator, LINES_AT_ONCE)):
-        yield chunk
 
 
 def refuse_changes(recipe: Recipe, folder: Folder) -> None:

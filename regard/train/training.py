@@ -4,6 +4,7 @@ never stopped."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,12 +16,10 @@ from regard.config import ABOVE_0, NOT_NEGATIVE, SHARE, keep_within
 from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError
 from regard.score.metrics import LOSS, Metric
 from regard.train.schedule import ScheduleName
-from regard.train.weights import learnt, leaves, load_weights, misfit, restored, taken
+from regard.train.weights import Weights, learnt, leaves, load_weights, misfit, restored, taken
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it keeps of each parameter
 Precision = Literal["auto", "float32", "bfloat16"]
-
-
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training, whichever is used up first
 SOME_TASKS = ("balance",)  # settings that only some tasks have
 SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")  # of a Training, beside its tensors
@@ -86,7 +85,7 @@ class Training:
     tokens: int = 0  # of targets, that were learnt from
     best: float | None = None  # the best validation so far, by the metric
     stale: int = 0  # validations since then
-    snapshots: list[dict[str, Tensor]] = field(default_factory=list)  # the weights that are averaged, oldest first
+    snapshots: list[Weights] = field(default_factory=list)  # the weights that are averaged, oldest first
     carry: Tree = None  # what a model that reads one long text goes on from; None: the next batch begins anew
     metric: Metric = LOSS  # what makes a checkpoint the best one
 
@@ -99,7 +98,7 @@ class Training:
             decay = self.config.weight_decay if p.dim() > 1 else 0.0
             alike.setdefault((decay, paces.get(p, 1.0)), {})[n] = p
         groups = [{"params": [*own.values()], "weight_decay": d, "pace": pace} for (d, pace), own in alike.items()]
-        self.names = [n for own in alike.values() for n in own]
+        self.parameters = {n: p for own in alike.values() for n, p in own.items()}
         self.optimiser = torch.optim.AdamW(
             groups, lr=self.config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=self.device.type != "mps"
         )
@@ -109,32 +108,32 @@ class Training:
     def smooth(self) -> None:
         """Take the weights of this step into their running mean, whose memory grows as training does."""
         if self.smoothed:
-            own = dict(self.model.named_parameters())
-            forgotten = min(1.0, 1 / (self.config.smooth * self.step))
-            torch._foreach_lerp_(list(self.smoothed.values()), [own[name] for name in self.smoothed], forgotten)
+            latest: list[Tensor] = [self.parameters[name] for name in self.smoothed]
+            torch._foreach_lerp_(list(self.smoothed.values()), latest, min(1.0, 1 / (self.config.smooth * self.step)))
 
     # --- saving and loading ---
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Weights:
         """Weights, moments, snapshots and random state, by name."""
-        tensors = {f"model.{name}": tensor for name, tensor in learnt(self.model).items()}
-        for name, parameter in zip(self.names, self._parameters(), strict=True):
-            for kind, value in self.optimiser.state[parameter].items():
-                tensors[f"optimiser.{kind}.{name}"] = value
-        for age, snapshot in enumerate(self.snapshots):
-            tensors |= {f"snapshot.{age}.{name}": tensor for name, tensor in snapshot.items()}
-        tensors |= {f"smoothed.{name}": tensor for name, tensor in self.smoothed.items()}
-        tensors |= {f"carry.{place}": tensor for place, tensor in enumerate(leaves(self.carry))}
-        tensors["random"] = torch.get_rng_state()
-        return tensors
+        moments = {name: self.optimiser.state[parameter] for name, parameter in self.parameters.items()}
+        return self._named(moments, self.snapshots, leaves(self.carry))
+
+    def _named(
+        self, moments: Mapping[str, Weights], snapshots: Iterable[Weights], carried: Iterable[Tensor]
+    ) -> Weights:
+        """All that is saved: these, the model's weights and their running mean, the random state."""
+        groups = {"model": learnt(self.model), "smoothed": self.smoothed}
+        groups |= {f"snapshot.{age}": snapshot for age, snapshot in enumerate(snapshots)}
+        groups["carry"] = {str(place): tensor for place, tensor in enumerate(carried)}
+        tensors = {f"{group}.{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
+        tensors |= {f"optimiser.{kind}.{name}": state[kind] for name, state in moments.items() for kind in state}
+        return tensors | {"random": torch.get_rng_state()}
 
     def facts(self) -> dict[str, Any]:
         counts = {"snapshots": len(self.snapshots), "carried": len(leaves(self.carry))}
         return {name: self.__dict__[name] for name in SAVED} | counts
 
-    def load(
-        self, tensors: dict[str, Tensor], facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory"
-    ) -> None:
+    def load(self, tensors: Weights, facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory") -> None:
         """Go on from there; `rows` is how many carry a state. Refused, with nothing changed, where a fact or a tensor
         is not what `tensors` and `facts` would have saved."""
         form = self.model.begin(rows) if rows and isinstance(self.model, Carries) else None
@@ -147,7 +146,7 @@ class Training:
             raise UserError(f"The state in {origin} does not fit the run: {odd}; restore it, or start anew with -o.")
         if not isinstance(self.model, Fits):
             load_weights(self.model, taken(tensors, "model."))
-        for name, parameter in zip(self.names, self._parameters(), strict=True):
+        for name, parameter in self.parameters.items():
             if f"optimiser.step.{name}" in tensors:
                 self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in MOMENTS}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
@@ -161,33 +160,25 @@ class Training:
         """The first fact that cannot be; "" if they all can."""
         if facts.keys() != self.facts().keys():
             return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
-        for name in ("step", "epoch", "index", "tokens", "stale", "snapshots", "carried"):
-            most = {"snapshots": self.config.average, "carried": carried}.get(name, 1 << 53)
-            if type(facts[name]) is not int or not 0 <= facts[name] <= most:
-                return f"its {name} cannot be {str(facts[name])[:40]}"
-        for name in ("seconds", "best"):
-            unknown = name == "best" and facts[name] is None
-            if not unknown and (type(facts[name]) is not float or not math.isfinite(facts[name])):
-                return f"its {name} cannot be {str(facts[name])[:40]}"
+        most = {"snapshots": self.config.average, "carried": carried}
+        for name, fact in facts.items():
+            if name in ("seconds", "best"):
+                possible = type(fact) is float and math.isfinite(fact) or name == "best" and fact is None
+            else:
+                possible = type(fact) is int and 0 <= fact <= most.get(name, 1 << 53)
+            if not possible:
+                return f"its {name} cannot be {str(fact)[:40]}"
         return ""
 
-    def _expected(self, tensors: dict[str, Tensor], facts: dict[str, Any], carried: list[Tensor]) -> dict[str, Tensor]:
+    def _expected(self, tensors: Weights, facts: dict[str, Any], carried: list[Tensor]) -> Weights:
         """Tensors of the names, shapes and kinds that these should have. Only what got a gradient has moments."""
-        own = learnt(self.model)
-        expected = {f"model.{name}": tensor for name, tensor in own.items()}
-        for age in range(facts["snapshots"]):
-            expected |= {f"snapshot.{age}.{name}": tensor for name, tensor in own.items()}
-        expected |= {f"smoothed.{name}": tensor for name, tensor in self.smoothed.items()}
-        for name, parameter in zip(self.names, self._parameters(), strict=True):
-            if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS):
-                expected |= {f"optimiser.{kind}.{name}": parameter for kind in MOMENTS}
-                expected[f"optimiser.step.{name}"] = torch.tensor(0.0)
-        if facts["carried"]:
-            expected |= {f"carry.{place}": tensor for place, tensor in enumerate(carried)}
-        return expected | {"random": torch.get_rng_state()}
-
-    def _parameters(self) -> list[nn.Parameter]:
-        return [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        moments = {
+            name: {**dict.fromkeys(MOMENTS, parameter), "step": torch.tensor(0.0)}
+            for name, parameter in self.parameters.items()
+            if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS)
+        }
+        snapshots = [learnt(self.model)] * facts["snapshots"]
+        return self._named(moments, snapshots, carried if facts["carried"] else [])
 
     # --- budget ---
 
@@ -208,9 +199,6 @@ class Training:
         amounts = {"steps": self.step, "epochs": epochs, "tokens": self.tokens, "minutes": self.seconds / 60}
         limits = {budget: vars(self.config)[budget] for budget in amounts}
         return {budget: amounts[budget] / limit for budget, limit in limits.items() if limit}
-
-    def better(self, metrics: dict[str, float]) -> bool:
-        return self.metric.improves(metrics[self.metric.key], self.best)
 
 
 def not_random(state: Tensor) -> str:

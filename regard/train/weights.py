@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from regard.interface import Fits, Tree, UserError, map_tensors
 
+Weights = dict[str, Tensor]  # by name
+
 
 def leaves(tree: Tree) -> list[Tensor]:
     """The tensors of a tree, in order."""
@@ -23,20 +25,20 @@ def leaves(tree: Tree) -> list[Tensor]:
     return found
 
 
-def restored(form: Tree, saved: dict[str, Tensor]) -> Tree:
+def restored(form: Tree, saved: Weights) -> Tree:
     """A tree of this form with these tensors, by their places, as its leaves."""
     places = count()
     return map_tensors(lambda own: saved[str(next(places))].to(own.device), form)
 
 
-def taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def taken(tensors: Weights, prefix: str) -> Weights:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
+def weights(model: nn.Module) -> Weights:
     """Parameters and buffers, each tensor once however many names it has."""
     seen: set[int] = set()
-    named = {}
+    named: Weights = {}
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in seen or not tensor.numel():
             named[name] = tensor
@@ -44,12 +46,12 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return named
 
 
-def learnt(model: nn.Module) -> dict[str, Tensor]:
+def learnt(model: nn.Module) -> Weights:
     """The weights that steps change: none, if all of the model is counted at once."""
     return {} if isinstance(model, Fits) else weights(model)
 
 
-def misfit(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> str:
+def misfit(expected: Weights, tensors: Weights) -> str:
     """How these differ in names, shapes or kinds; "" if they do not."""
     if expected.keys() != tensors.keys():
         return f"{sorted(expected.keys() ^ tensors.keys())[0]!r} is in one of them only"
@@ -62,7 +64,7 @@ def misfit(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> str:
     return ""
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], *, origin: str | Path = "memory") -> None:
+def load_weights(model: nn.Module, tensors: Weights, *, origin: str | Path = "memory") -> None:
     """Put saved weights into the model; every name, shape and kind must fit."""
     own = weights(model)
     if odd := misfit(own, tensors):
@@ -71,7 +73,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], *, origin: str | 
         own[name].copy_(tensor)
 
 
-def mean_weights(snapshots: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+def mean_weights(snapshots: list[Weights]) -> Weights:
     return {
         name: torch.stack([snapshot[name].float() for snapshot in snapshots]).mean(0).to(tensor.dtype)
         for name, tensor in snapshots[0].items()
