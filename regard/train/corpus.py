@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
@@ -81,6 +81,12 @@ class Corpus:
         shown = (example[0] if isinstance(example[0], str) else "" for example in some)
         samples = (Sample(*each) for each in zip(shown, references, outputs, strict=True))
         return found, tuple(islice(samples, SHOWN_SAMPLES))
+
+
+def by_side(fields: Fields, examples: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """The raw values of each side that examples give; what is read beside the source is made of it."""
+    given = [side for side in fields if fields[side].shape is not None]
+    return dict(zip(given, zip(*examples, strict=True), strict=True))
 
 
 def loss_over(run: Run, examples: Examples) -> Metrics:

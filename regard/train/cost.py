@@ -21,11 +21,8 @@ COUNTED = 8  # batches
 
 def flops_per_token(model: nn.Module, batches: Iterable[Batch]) -> float:
     """Of training, for each target token of these batches: a token of a text, a sentence's label or a word's tag."""
-    operations, tokens = 0, 0
-    for batch in batches:
-        more, predicted = flops(model, batch)
-        operations, tokens = operations + more, tokens + predicted
-    return operations / max(1, tokens)
+    counted = [flops(model, batch) for batch in batches]
+    return sum(operations for operations, _ in counted) / max(1, sum(tokens for _, tokens in counted))
 
 
 def first_batches(batches: Batches, device: torch.device) -> Iterator[Batch]:

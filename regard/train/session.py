@@ -30,7 +30,7 @@ from regard.loading import read_recipe
 from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
 from regard.run import Run, build_model
-from regard.train.corpus import Corpus
+from regard.train.corpus import Corpus, by_side
 from regard.train.cost import first_batches, flops_per_token
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
@@ -179,10 +179,8 @@ class Session:
     def _encode(self, split: Split, adds: dict[str, Callable[..., None]]) -> int:
         """Write all examples; how many were left out."""
         left_out, whole, begun = 0, self.corpus.whole_file, False
-        raw_sides = [side for side in self.fields if self.fields[side].shape is not None]
         for chunk in some_at_once(self.corpus.examples(split), LINES_AT_ONCE):
-            raws = dict(zip(raw_sides, zip(*chunk, strict=True), strict=True))
-            every = self.fields.encode(raws, continued=whole)
+            every = self.fields.encode(by_side(self.fields, chunk), continued=whole)
             for sides in zip(*every.values(), strict=True):
                 example = dict(zip(every, sides, strict=True))
                 if not whole and not self.corpus.fits(example):

@@ -11,11 +11,12 @@ import torch
 from regard import usercode
 from regard.config import is_place
 from regard.data.fields import Fields
-from regard.interface import Fits, Generates, Learns, Scores, UserError, Windowed
+from regard.interface import BOS, Batch, Fits, Generates, Learns, Scores, UserError, Windowed
 from regard.predict.decoding import Decoding
 from regard.predict.search import generate, room
 from regard.recipe import Recipe
 from regard.run import Run, build_model
+from regard.train.corpus import by_side
 
 WRITTEN = 9  # tokens, at most: in so many steps hypotheses change their order
 
@@ -42,8 +43,7 @@ def try_out(recipe: Recipe) -> None:
 def learn_and_use(run: Run) -> None:
     model, task, fields = run.model, run.task, run.fields
     assert isinstance(model, Learns)
-    sides = [side for side in fields if fields[side].shape is not None]
-    raws: dict[str, Any] = dict(zip(sides, zip(*task.toy, strict=True), strict=True))
+    raws = by_side(fields, task.toy)
     model.train()
     model.loss(run.batch(**raws)).objective.backward()  # type: ignore[no-untyped-call]
     model.eval()
@@ -56,21 +56,15 @@ def learn_and_use(run: Run) -> None:
 def check_beam(model: Any, fields: Fields, raws: dict[str, Any]) -> None:
     """A beam's probability of what it wrote must be what the model gives it as a reference (teacher forcing): else
     what is carried from step to step was not reordered with the hypotheses."""
-    reads = {side: raws[side] for side in ("source",) if side in fields}
-    encoded = fields.encode(reads or {"target": [""] * 2})
-    batch = fields.batch(encoded)
-    if not reads:
-        assert batch.target is not None
-        batch = type(batch).of_text(batch.target.values[:, :1])  # <bos> alone
+    read = fields.encode({"source": raws["source"]} if "source" in fields else {})
+    batch = fields.batch(read) if read else Batch.of_text(torch.full((2, 1), BOS))
     how = Decoding(beam=3, n_best=3, no_repeat=1)
     most = model.context if isinstance(model, Windowed) else room(model) or WRITTEN
     found = generate(model, batch, how, limits=torch.tensor([WRITTEN - 1, WRITTEN]).clamp(max=max(1, most - 1)))
     if not isinstance(model, Scores):
         return
     for row, hypotheses in enumerate(found):
-        sides: dict[str, list[Any]] = {}
-        if reads:
-            sides |= {side: [arrays[row]] * len(hypotheses) for side, arrays in encoded.items()}
+        sides: dict[str, list[Any]] = {side: [arrays[row]] * len(hypotheses) for side, arrays in read.items()}
         sides["target"] = [list(hypothesis.tokens) for hypothesis in hypotheses]
         with torch.no_grad():
             forced = model.log_probs(fields.batch(sides, multiple=1))[0]  # (hypotheses, target - 1)

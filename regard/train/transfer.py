@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from regard.checkpoint import Folder, read_tensors, reason, refuse_another_version
 from regard.data.fields import Field, Fields, LabelField, TextField
+from regard.data.sources import find
 from regard.interface import Ids, Label, Shapes, TagIds, UserError
 from regard.models import design_of
 from regard.recipe import Recipe
@@ -25,8 +26,7 @@ from regard.train.corpus import Corpus
 from regard.train.weights import weights
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """Names of weights."""
 
     loaded: tuple[str, ...]
@@ -35,15 +35,10 @@ class Taken:
 
 def find_run(path: str, folder: Path) -> Folder:
     """The run to start from: absolute as it is, else from the recipe's folder, else from here."""
-    tries = [folder / path, Path(path)]
-    for candidate in tries:
-        if candidate.is_dir():
-            found = Folder(candidate).must_exist()
-            if not found.best.exists():
-                raise UserError(f"train.from = {path!r} has no model yet: train it until its first validation.")
-            return found
-    looked = " and ".join(str(candidate) for candidate in dict.fromkeys(map(Path.absolute, tries)))
-    raise UserError(f"train.from = {path!r} was not found: looked at {looked}; give a run folder.")
+    found = Folder(find(path, folder, Path.cwd())).must_exist()
+    if not found.best.exists():
+        raise UserError(f"train.from = {path!r} has no model yet: train it until its first validation.")
+    return found
 
 
 def fields_of(teacher: Folder) -> Fields:
@@ -112,9 +107,8 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Fold
             f"Nothing of {teacher.path} fits {recipe.model_title}: choose the model and the widths that it has, "
             "or leave train.from out."
         )
-    with torch.no_grad():
-        for name in fitting:
-            own_weights[name].copy_(saved[name])
+    for name in fitting:
+        own_weights[name].copy_(saved[name])
     return Taken(tuple(fitting), tuple(name for name in own_weights if name not in set(fitting)))
 
 
