@@ -87,6 +87,11 @@ class Folder:
             raise UserError(f"{self.environment} {wrong}: restore it, or start anew with -o.") from None
         return facts
 
+    def changed(self, what: str, which: str, anew: str = "-o") -> UserError:
+        """The error for what must be as it was when the run was begun."""
+        since = f"The {what} has changed since {self.path} was begun"
+        return UserError(f"{since} ({which}): restore it, or start anew with {anew}.")
+
     def write_facts(self, facts: Mapping[str, Any]) -> None:
         write_atomically(self.environment, json.dumps(facts, indent=2) + "\n")
 

@@ -191,10 +191,7 @@ def refuse_other_code(now: Mapping[str, str], run: Folder, *, anew: str = "-o") 
     known = before if isinstance(before, dict) else {}
     changed = [file for file in now if now[file] != known.get(file)]
     if changed:
-        raise UserError(
-            f"The code has changed since {run.path} was begun ({', '.join(changed)}): "
-            f"restore it, or start anew with {anew}."
-        )
+        raise run.changed("code", ", ".join(changed), anew)
 
 
 def _tagged(

@@ -44,8 +44,8 @@ class Encoded:
     @classmethod
     @contextmanager
     def writer(cls, folder: Path, name: str, dtype: Any = np.int32) -> Iterator[Callable[..., None]]:
-        """A function that adds a sequence, or with `continued=True` lengthens the latest. The offsets arrive last:
-        where they are, the tokens are whole."""
+        """A function that adds a sequence, or with `continued=True` lengthens the latest, if there is one. The
+        offsets arrive last: where they are, the tokens are whole."""
         folder.mkdir(parents=True, exist_ok=True)
         tokens, offsets = _files(folder, name)
         unfinished = [path.with_name(f".{path.name}.{os.getpid()}") for path in (tokens, offsets)]
@@ -56,7 +56,7 @@ class Encoded:
 
                 def add(sequence: Sequence[int], *, continued: bool = False) -> None:
                     file.write(np.asarray(sequence, dtype=dtype).tobytes())
-                    if not continued:
+                    if not continued or len(ends) == 1:
                         ends.append(ends[-1])
                     ends[-1] += len(sequence)
 

@@ -25,7 +25,7 @@ from array import array
 from codecs import getwriter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from regard.train.training import Training
 from regard.train.weights import weights
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float32]
 ZERO = -99.0  # log₁₀ 0, by convention
 LN_10 = math.log(10)
 BLOCK = 1 << 16  # n-grams that are written at once
@@ -137,6 +138,7 @@ class _Reader:
         self.path = path
         self.lines = read_lines(path)
         self.number = 0
+        self.first = 0  # line of the section's first n-gram
         self.ids: dict[str, int] = {}  # of each word as it is written
         self.types: list[str] = []  # what they mean, by id, after the specials
         self.met: set[str | int] = set()
@@ -157,6 +159,11 @@ class _Reader:
     def refuse(self, what: str, line: int | None = None) -> NoReturn:
         raise UserError(f"{self.path}, line {line or self.number}: {what}; copy or write the file again.")
 
+    def refuse_any(self, wrong: Integers, what: str) -> None:
+        """Refuse the first of these n-grams of the section, if there is one."""
+        if len(wrong):
+            self.refuse(what, self.first + int(wrong[0]))
+
     def new_word(self, word: str) -> int:
         """The id of a word that no line before has."""
         meaning = MARKS.get(word) or unescape(word)
@@ -170,30 +177,19 @@ class _Reader:
         return meaning
 
 
-class _Section(NamedTuple):
-    """The n-grams of one length as the file has them, one a line."""
-
-    grams: Integers  # (n-grams, n): ids
-    log_prob: NDArray[np.float32]
-    log_backoff: NDArray[np.float32]
-    first: int  # its line
-
-
 def read(path: Path) -> tuple[list[str], NGram]:
     """The types after the specials, by id, and the model; from a plain file or gzip."""
     reader = _Reader(path)
     while reader.next("\\data\\").strip() != "\\data\\":  # what stands before it is a comment
         pass
     counts = _counts(reader)
-    section = _section(reader, 1, counts[0], reader.new_word)
-    vocab = OFFSET + len(reader.types)
-    orders = [_unigrams(section, vocab)]
-    for n, count in enumerate(counts[1:], start=2):
-        orders.append(_longer(reader, _section(reader, n, count, reader.ids.__getitem__), orders))
+    orders = [_unigrams(reader, counts[0])]
+    for count in counts[1:]:
+        orders.append(_longer(reader, count, orders))
     reader.must_be("\\end\\")
     orders[-1] = orders[-1]._replace(log_backoff=np.empty(0, dtype=np.float32))  # they are never a context
-    is_open = bool(orders[0].log_prob[UNK] > -np.inf)
-    model = NGram(vocab=vocab, order=len(orders), discounts="three", open=is_open)
+    unigrams = orders[0].log_prob
+    model = NGram(vocab=len(unigrams), order=len(orders), discounts="three", open=bool(unigrams[UNK] > -np.inf))
     model.put(orders)
     return reader.types, model
 
@@ -210,10 +206,11 @@ def _counts(reader: _Reader) -> list[int]:
     return counts
 
 
-def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -> _Section:
+def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -> tuple[Integers, Floats, Floats]:
+    """The n-grams of one length, (n-grams, n): ids; ln P and ln γ of each."""
     title = f"\\{n}-grams:"
     reader.must_be(title)
-    first = reader.number + 1
+    reader.first = reader.number + 1
     grams, log_probs, backoffs = array("q"), array("d"), array("d")
     for _ in range(count):
         line = reader.next(f"the end of {title}")
@@ -229,49 +226,41 @@ def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -
         except KeyError as unknown:
             reader.refuse(f"{shown(unknown.args[0])} is not among the 1-grams")
     log_prob, log_backoff = _natural(log_probs), _natural(backoffs)
-    for wrong in np.flatnonzero(~((log_prob <= 0) & (log_backoff < np.inf)))[:1]:
-        reader.refuse("its probability is above 1, or a number is none or infinite", first + int(wrong))
-    return _Section(np.asarray(grams).reshape(count, n), log_prob, log_backoff, first)
+    wrong = np.flatnonzero(~((log_prob <= 0) & (log_backoff < np.inf)))
+    reader.refuse_any(wrong, "its probability is above 1, or a number is none or infinite")
+    return np.asarray(grams).reshape(count, n), log_prob, log_backoff
 
 
-def _natural(logarithms: array[float]) -> NDArray[np.float32]:
+def _natural(logarithms: array[float]) -> Floats:
     values = np.asarray(logarithms)
     with np.errstate(over="ignore"):
         return np.where(values <= ZERO, -np.inf, values * LN_10).astype(np.float32)
 
 
-def _unigrams(section: _Section, vocab: int) -> Order:
-    ids = section.grams[:, 0]
-    log_prob = np.full(vocab, -np.inf, dtype=np.float32)
-    log_backoff = np.zeros(vocab, dtype=np.float32)
-    log_prob[ids], log_backoff[ids] = section.log_prob, section.log_backoff
+def _unigrams(reader: _Reader, count: int) -> Order:
+    ids, *known = _section(reader, 1, count, reader.new_word)
+    log_prob = np.full(OFFSET + len(reader.types), -np.inf, dtype=np.float32)
+    log_backoff = np.zeros_like(log_prob)
+    log_prob[ids[:, 0]], log_backoff[ids[:, 0]] = known
     log_prob[BOS] = -np.inf  # it is context only, whatever the file says
     return Order(np.empty(0, dtype=np.int64), log_prob, log_backoff)
 
 
-def _longer(reader: _Reader, section: _Section, orders: Sequence[Order]) -> Order:
+def _longer(reader: _Reader, count: int, orders: Sequence[Order]) -> Order:
     n, vocab = len(orders) + 1, len(orders[0].log_prob)
-    numbers, *columns = section.grams.T
+    grams, log_prob, log_backoff = _section(reader, n, count, reader.ids.__getitem__)
+    numbers, *columns = grams.T  # of the first word, then of the first two, ...; −1 where there is none
     for order, column in zip(orders[1:], columns, strict=False):
-        numbers = _find(order.keys, numbers * vocab + column)
-    for missing in np.flatnonzero(numbers < 0)[:1]:
-        reader.refuse(f"its first {n - 1} words are not among the {n - 1}-grams", section.first + int(missing))
+        wanted = numbers * vocab + column
+        at = np.searchsorted(order.keys, wanted)
+        numbers = np.where(np.append(order.keys, np.iinfo(np.int64).min)[at] == wanted, at, -1)
+    reader.refuse_any(np.flatnonzero(numbers < 0), f"its first {n - 1} words are not among the {n - 1}-grams")
     keys = numbers * vocab + columns[-1]
     by_key = np.argsort(keys, kind="stable")
     keys = keys[by_key]
-    for twice in np.flatnonzero(keys[1:] == keys[:-1])[:1]:
-        reader.refuse("its words are there for the second time", section.first + int(by_key[twice + 1]))
-    log_prob = section.log_prob[by_key]
-    log_prob[keys % vocab == BOS] = -np.inf
-    return Order(keys, log_prob, section.log_backoff[by_key])
-
-
-def _find(keys: Integers, wanted: Integers) -> Integers:
-    """The number of each; −1 where there is none, and for what begins with none."""
-    if not len(keys):
-        return np.full_like(wanted, -1)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, at, -1)
+    reader.refuse_any(by_key[1:][keys[1:] == keys[:-1]], "its words are there for the second time")
+    log_prob[columns[-1] == BOS] = -np.inf
+    return Order(keys, log_prob[by_key], log_backoff[by_key])
 
 
 # --- runs ---

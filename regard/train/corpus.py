@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
@@ -47,10 +47,10 @@ class Corpus:
         fields: Fields = self.recipe.task.learn(lambda: self.examples("train"), self.recipe.tokens)
         return fields
 
-    def fits(self, example: Mapping[str, Any]) -> bool:
+    def fits(self, example: Sequence[Sized]) -> bool:
         """Whether an encoded example is neither empty nor too long."""
         longest = self.recipe.tokens.longest
-        return all(0 < len(ids) <= longest for ids in list(example.values())[:2])
+        return all(0 < len(ids) <= longest for ids in example[:2])
 
     def batches(self, fields: Fields, encoded: Sides, model: object) -> Any:
         return Shuffled(Examples(fields, encoded), tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -118,10 +118,7 @@ class Session:
             if facts["data"] != fingerprint:
                 each = zip(files.values(), facts["data"].split(), fingerprint.split(), strict=False)
                 changed = ", ".join(file for file, was, now in each if was != now) or "what the recipe describes"
-                raise UserError(
-                    f"The data has changed since {self.folder.path} was begun ({changed}): "
-                    "restore it, or start anew with -o."
-                )
+                raise self.folder.changed("data", changed)
             return facts
         found = {"files": files, "data": fingerprint, "code": recipe.code()}
         return {**machine.facts(), **found, "precision": recipe.train.precision}
@@ -156,17 +153,14 @@ class Session:
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
         """Each side, on the disk."""
-        names = {side: f"{split}.{side}" for side in self.fields}
         left_out = left_out_of(self.folder.data, split) if self.resumed else None
         if left_out is None:
             with writing(self.folder.data), ExitStack() as stack:
-                adds = {
-                    side: stack.enter_context(Encoded.writer(self.folder.data, name, self.fields[side].dtype))
-                    for side, name in names.items()
-                }
-                left_out = self._encode(split, adds)
+                kinds = {f"{split}.{side}": self.fields[side].dtype for side in self.fields}
+                writers = (Encoded.writer(self.folder.data, name, kind) for name, kind in kinds.items())
+                left_out = self._encode(split, [stack.enter_context(writer) for writer in writers])
             write_atomically(self.folder.data / split, " ".join([str(left_out), *hashes(self.folder.data, split)]))
-        encoded = {side: Encoded.open(self.folder.data, name) for side, name in names.items()}
+        encoded = {side: Encoded.open(self.folder.data, f"{split}.{side}") for side in self.fields}
         self.left_out[split] = left_out
         amount = len(next(iter(encoded.values())).tokens)
         if not amount:
@@ -176,19 +170,17 @@ class Session:
             raise UserError(f"The {split} data is too short: give at least two tokens of text.")
         return encoded
 
-    def _encode(self, split: Split, adds: dict[str, Callable[..., None]]) -> int:
-        """Write all examples; how many were left out."""
-        left_out, whole, begun = 0, self.corpus.whole_file, False
+    def _encode(self, split: Split, adds: Sequence[Callable[..., None]]) -> int:
+        """Write all examples, a side with each of these functions; how many were left out."""
+        left_out, whole = 0, self.corpus.whole_file
         for chunk in some_at_once(self.corpus.examples(split), LINES_AT_ONCE):
             every = self.fields.encode(by_side(self.fields, chunk), continued=whole)
-            for sides in zip(*every.values(), strict=True):
-                example = dict(zip(every, sides, strict=True))
+            for example in zip(*every.values(), strict=True):
                 if not whole and not self.corpus.fits(example):
                     left_out += 1
                     continue
-                for side, add in adds.items():
-                    add(example[side], continued=whole and begun)
-                begun = True
+                for add, ids in zip(adds, example, strict=True):
+                    add(ids, continued=whole)
         return left_out
 
     @property
