@@ -18,7 +18,7 @@ import textwrap
 import tokenize
 import tomllib
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cache
 from io import StringIO
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -46,29 +46,16 @@ def between(least: float, most: float) -> Bound:
 
 ABOVE_0 = Bound("above 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Bound("0 or more", lambda value: 0 <= value < math.inf)
-SHARE = Bound("at least 0 and below 1", lambda value: 0 <= value < 1)
 
 # Of a model: beyond them nothing is ever built.
 Width = Annotated[int, between(1, 1_000_000)]
 Depth = Annotated[int, between(1, 1000)]
 Length = Annotated[int, between(2, 1_000_000)]  # a token and its <eos>
+Share = Annotated[float, Bound("at least 0 and below 1", lambda value: 0 <= value < 1)]
+
+Positive = Annotated[int, ABOVE_0]
 Count = Annotated[int, NOT_NEGATIVE]
-Share = Annotated[float, SHARE]
-
-
-def out_of_bounds(config: object, bound: Bound, *names: str) -> Iterator[tuple[str, Any, str]]:
-    """Those of the named fields that are not within the bound: name, value, what is allowed."""
-    for name in names:
-        value = vars(config)[name]
-        if not bound.holds(value):
-            endless = value != value or abs(value) == math.inf
-            yield name, value, f"{bound.words} and finite" if endless else bound.words
-
-
-def keep_within(config: object, bound: Bound, *names: str) -> None:
-    """For a config's __post_init__: refuse what is out of bounds."""
-    for name, value, allowed in out_of_bounds(config, bound, *names):
-        raise ValueError(f"{name} = {value} must be {allowed}.")
+Amount = Annotated[float, NOT_NEGATIVE]
 
 
 class Settings:
@@ -76,7 +63,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, bound in _bounds(typing.cast(Hashable, type(self))):
-            keep_within(self, bound, name)
+            value = vars(self)[name]
+            if not bound.holds(value):
+                finite = " and finite" if value != value or abs(value) == math.inf else ""
+                raise ValueError(f"{name} = {value} must be {bound.words}{finite}.")
 
 
 @cache
@@ -231,6 +221,9 @@ def override(table: dict[str, Any], assignment: str) -> None:
     table[key] = parse_value(text.strip())
 
 
+HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")  # a surrogate: what Python makes of a file name that is not UTF-8
+
+
 def to_toml(value: Any) -> str:
     """One TOML value; TOML's basic strings, numbers, booleans and arrays are JSON's, save that U+007F is escaped."""
     if isinstance(value, tuple):
@@ -238,12 +231,8 @@ def to_toml(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(
-            f"{shown(value)} is not UTF-8, and so a recipe cannot hold it: rename the folder or file."
-        ) from None
+    if HALF_A_CHARACTER.search(text):
+        raise UserError(f"{shown(value)} is not UTF-8, and so a recipe cannot hold it: rename the folder or file.")
     return text
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from regard.config import is_place, unknown
+from regard.config import choose, is_place
 from regard.interface import UserError
 
 T = TypeVar("T")
@@ -56,23 +56,20 @@ def part(place: str, kind: type[T]) -> type[T]:
     path, name = split(place)
     file = Path(path)
     there = vars(module(file))
-    known = [each for each, value in there.items() if is_a(value, kind) and value is not kind]
-    if name not in there:
-        raise unknown(name, known, f"In {file}, the {kind.__name__}")
-    found: type[T] = there[name]
-    if not is_a(found, kind) or found is kind:
+    known = {
+        each: value
+        for each, value in there.items()
+        if inspect.isclass(value) and issubclass(value, kind) and value is not kind
+    }
+    if name in there and name not in known:
         rest = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}" if known else "there is none"
         raise UserError(f"{name} in {file} is not a class made from {kind.__name__}: {rest} in that file.")
-    return found
+    return choose(known, name, f"In {file}, the {kind.__name__}")
 
 
 def title(name: str) -> str:
     """A model's name as it is shown: of a file its own name, without the folders before it."""
     return Path(name).stem if is_place(name) else name
-
-
-def is_a(value: Any, kind: type) -> bool:
-    return inspect.isclass(value) and issubclass(value, kind)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from regard.config import ABOVE_0, between, keep_within
+from regard.config import Positive, Settings, between
 from regard.data import world
 from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
 from regard.data.text import Report, content_hash, read_columns, read_fields, read_lines, read_pairs
@@ -28,7 +28,7 @@ BLOCK = 1 << 16  # characters of a long text that are read at once, and then to 
 Line = tuple[Any, ...]  # a number to find it by, then the raw value of each side
 
 
-class Source(ABC):
+class Source(Settings, ABC):
     """Gives the examples of a split, the same ones each time; with `report`, bad ones are reported, not raised."""
 
     FILES: ClassVar[tuple[str, ...]] = ()  # the settings that name files
@@ -94,6 +94,7 @@ class TrainAndValid(Source):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_hold_out(self.valid, self.hold_out)
 
     @abstractmethod
@@ -117,15 +118,11 @@ class World(Source):
     has_test: ClassVar[bool] = True
     form: ClassVar[Source]  # how a file of such examples is read
 
-    sentences: int = 100_000  # training sentences taken from the grammar
-    longest: int = 50  # words in a sentence, at most
+    sentences: Positive = 100_000  # training sentences taken from the grammar
+    longest: Annotated[int, between(world.SHORTEST, 1000)] = 50  # words in a sentence, at most
     grammar_seed: int = 0  # another seed, other sentences
-    valid: int = 500  # validation sentences
-    test: int = 500  # test sentences
-
-    def __post_init__(self) -> None:
-        keep_within(self, between(world.SHORTEST, 1000), "longest")
-        keep_within(self, ABOVE_0, "sentences", "valid", "test")
+    valid: Positive = 500  # validation sentences
+    test: Positive = 500  # test sentences
 
     @staticmethod
     @abstractmethod
@@ -212,11 +209,7 @@ class Text(TrainAndValid):
     """One file of plain text, for a language model; plain or gzip."""
 
     unit: Unit = "line"  # what is a text of its own: a line, a paragraph (blank lines between) or the whole file
-    window: int = 128  # tokens of a whole file that a recurrent model reads between two steps
-
-    def __post_init__(self) -> None:
-        keep_within(self, ABOVE_0, "window")
-        super().__post_init__()
+    window: Positive = 128  # tokens of a whole file that a recurrent model reads between two steps
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         return enumerate(TEXTS[self.unit](path), start=1)

@@ -30,14 +30,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise, repeat
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import tokenizers
 from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from regard.config import ABOVE_0, between, choose, keep_within
+from regard.config import Positive, Settings, between, choose
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
@@ -63,17 +63,13 @@ JOIN_SIGN = "‿"
 
 
 @dataclass(frozen=True)
-class TextTokens:
+class TextTokens(Settings):
     """The settings in [tokens]: how text becomes tokens."""
 
     kind: Kind = "bpe"  # words, characters, bpe (sub-words, byte by byte where it must), or given: between spaces
-    size: int = 8000  # most types in the vocabulary; 0: all
-    at_least: int = 1  # times a type must occur to be in it
-    longest: int = 256  # tokens in a text, at most, unless it is a whole file: an example with a longer one is left out
-
-    def __post_init__(self) -> None:
-        keep_within(self, between(0, 10_000_000), "size")
-        keep_within(self, ABOVE_0, "at_least", "longest")
+    size: Annotated[int, between(0, 10_000_000)] = 8000  # most types in the vocabulary; 0: all
+    at_least: Positive = 1  # times a type must occur to be in it
+    longest: Positive = 256  # tokens in a text, unless it is a whole file: an example with a longer one is left out
 
 
 @dataclass(frozen=True)

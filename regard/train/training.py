@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import ABOVE_0, NOT_NEGATIVE, SHARE, keep_within
+from regard.config import ABOVE_0, Amount, Count, Positive, Settings, Share
 from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError
 from regard.score.metrics import LOSS, Metric
 from regard.train.schedule import ScheduleName
@@ -26,25 +26,25 @@ SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")  # of a
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    steps: int = 0  # stop after so many steps; 0: no limit
-    epochs: int = 0  # stop after so many passes over the data; 0: no limit
-    minutes: float = 0.0  # stop after so many minutes; 0: no limit
-    tokens: int = 0  # stop after so many target tokens; 0: no limit
-    flops: float = 0.0  # stop after so many floating-point operations in matrix products, about; 0: no limit
-    batch_tokens: int = 4096  # tokens in a batch, padding included, on the longer side
-    accumulate: int = 1  # batches whose gradients make one step
-    learning_rate: float = 1e-3  # the highest, reached after warm-up
+class TrainConfig(Settings):
+    steps: Count = 0  # stop after so many steps; 0: no limit
+    epochs: Count = 0  # stop after so many passes over the data; 0: no limit
+    minutes: Amount = 0.0  # stop after so many minutes; 0: no limit
+    tokens: Count = 0  # stop after so many target tokens; 0: no limit
+    flops: Amount = 0.0  # stop after so many floating-point operations in matrix products, about; 0: no limit
+    batch_tokens: Positive = 4096  # tokens in a batch, padding included, on the longer side
+    accumulate: Positive = 1  # batches whose gradients make one step
+    learning_rate: Annotated[float, ABOVE_0] = 1e-3  # the highest, reached after warm-up
     schedule: ScheduleName = "inverse-sqrt"  # how it falls after warm-up: constant, inverse-sqrt, linear, cosine
-    warmup: int = 400  # steps of linear rise
-    weight_decay: float = 0.01  # of matrices, per step and learning rate
-    clip: float = 1.0  # the longest gradient; 0: no limit
+    warmup: Count = 400  # steps of linear rise
+    weight_decay: Amount = 0.01  # of matrices, per step and learning rate
+    clip: Amount = 1.0  # the longest gradient; 0: no limit
     precision: Precision = "auto"  # auto: bfloat16 where it is much faster here
-    validate_every: int = 500  # steps between validations
+    validate_every: Positive = 500  # steps between validations
     metric: str = "loss"  # what makes a checkpoint the best one: loss, or a metric of the task (bleu, accuracy, f1 …)
-    patience: int = 0  # stop after so many validations without a better one; 0: never
-    average: int = 1  # validate and keep the mean of the weights at this many validations
-    smooth: float = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
+    patience: Count = 0  # stop after so many validations without a better one; 0: never
+    average: Positive = 1  # validate and keep the mean of the weights at this many validations
+    smooth: Share = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
     balance: bool = False  # of labels: rare ones weigh as much as frequent ones
     vectors: str = ""  # a text file of word vectors to begin with, as word2vec and GloVe write them; "": begin anew
     from_: str = ""  # a run whose weights, as far as they fit, and vocabulary to start with; "": start anew
@@ -55,9 +55,7 @@ class TrainConfig:
             raise ValueError(f"training would never end: set {', '.join(BUDGETS[:-1])} or {BUDGETS[-1]}.")
         if self.vectors and self.from_:
             raise ValueError("vectors and from exclude each other: another run's weights hold its vectors.")
-        keep_within(self, ABOVE_0, "batch_tokens", "accumulate", "learning_rate", "validate_every", "average")
-        keep_within(self, SHARE, "smooth")
-        keep_within(self, NOT_NEGATIVE, *BUDGETS, "warmup", "weight_decay", "clip", "patience")
+        super().__post_init__()
 
 
 class Batches(Protocol):

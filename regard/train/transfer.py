@@ -23,7 +23,7 @@ from regard.models import design_of
 from regard.recipe import Recipe
 from regard.tasks.registry import TASKS
 from regard.train.corpus import Corpus
-from regard.train.weights import weights
+from regard.train.weights import misfit, weights
 
 
 class Taken(NamedTuple):
@@ -72,9 +72,8 @@ def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
     """The weights whose shape depends on how many tokens or labels a side has."""
 
     def shapes_with(size: int) -> dict[str, torch.Size]:
-        other = replace(shapes, **{side: replace(vars(shapes)[side], size=size)})
-        if shapes.joint:
-            other = replace(other, source=other.target if side == "target" else other.source, target=vars(other)[side])
+        sides = ("source", "target") if shapes.joint else (side,)
+        other = replace(shapes, **{each: replace(vars(shapes)[each], size=size) for each in sides})
         with torch.random.fork_rng(devices=[]):
             built = design_of(recipe.model_name).build(recipe.model, other)
         return {name: tensor.shape for name, tensor in built.state_dict().items()}
@@ -93,15 +92,8 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Fold
         if isinstance(shape, Ids | Label | TagIds) and meaning(fields[side]) not in known:
             other |= sized_by(recipe, fields.shapes, side)
     own_weights = weights(model)
-    fitting = [
-        name
-        for name, tensor in own_weights.items()
-        if name in saved
-        and name not in other
-        and saved[name].shape == tensor.shape
-        and saved[name].dtype == tensor.dtype
-        and (not parts or name.startswith(tuple(parts)))
-    ]
+    wanted = [name for name in own_weights if name not in other and name.startswith(tuple(parts) or "")]
+    fitting = [name for name in wanted if name in saved and not misfit({name: own_weights[name]}, {name: saved[name]})]
     if not fitting:
         raise UserError(
             f"Nothing of {teacher.path} fits {recipe.model_title}: choose the model and the widths that it has, "
