@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from regard.show.markup import Rows, fill_template, html_grid, html_table, numbers_behind, policy_hash, quiet, scroller
-from regard.show.numbers import decades, power_of_ten, scientific
+from regard.show.numbers import decades, power_of_ten, round_up, scientific, tick_stride
 
 LINE_COLOURS = ("#d1495b", "#2e86ab", "#3a9d5d", "#b5761f", "#7a5ea8", "#5b6770")
 LINE_DASHES = ("", "7 4", "2 4", "10 3 2 3")
@@ -52,24 +52,23 @@ Ticks = list[tuple[float, str]]  # where on the axis, and what stands there
 
 
 def line_chart(chart: LineChart) -> str:
-    curves, log, first = chart.curves, chart.log, chart.first
+    curves, first = chart.curves, chart.first
     count = max(len(curve.values) for curve in curves)
-    values = [value for curve in curves for value in (*curve.values, *curve.most) if _shown(value, log)]
-    rungs, y = _powers(values) if log else _shares(values if chart.top is None else [chart.top])
+    rungs, y = _scale(chart)
 
     def x(place: int) -> float:
         return LEFT + place / max(count - 1, 1) * (WIDE - LEFT - RIGHT)
 
-    stride = max(1, round(_round_up((count - 1) / 10)))
+    stride = tick_stride(count, 10)
     numbers = range(-(-first // stride) * stride, first + count, stride)
     names = dict(enumerate(chart.categories)) or {number - first: str(number) for number in numbers}
     parts = _frame(chart, rungs, [(x(place), name) for place, name in names.items()])
-    ends = [next((y(v) for v in reversed(curve.values) if _shown(v, log)), HIGH - BOTTOM) for curve in curves]
-    for curve, label in zip(curves, _apart(ends), strict=True):
-        points = [(x(place), y(value) if _shown(value, log) else None) for place, value in enumerate(curve.values)]
-        parts += _line(curve, _pieces(points), label)
+    heights = [[y(value) if _shown(value, chart.log) else None for value in curve.values] for curve in curves]
+    ends = [next((height for height in reversed(each) if height), HIGH - BOTTOM) for each in heights]
+    for curve, each, label in zip(curves, heights, _apart(ends), strict=True):
+        parts += _line(curve, _pieces([(x(place), height) for place, height in enumerate(each)]), label)
         for place, name in names.items():
-            if place < len(curve.values) and _shown(curve.values[place], log):
+            if place < len(each) and each[place] is not None:
                 parts.append(_mark(curve, place, name, x(place), y))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -135,30 +134,21 @@ def _pieces(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[flo
     return [[(x, y) for x, y in stretch if y is not None] for known, stretch in stretches if known]
 
 
-def _shares(values: Sequence[float]) -> tuple[Ticks, Callable[[float], float]]:
-    """Five lines from 0 to a round number, and where a value stands."""
-    top = _round_up(max(values, default=1.0))
+def _scale(chart: LineChart) -> tuple[Ticks, Callable[[float], float]]:
+    """Lines across, at powers of ten or at five places from 0 to a round number, and where a value stands."""
+    values = [value for curve in chart.curves for value in (*curve.values, *curve.most) if _shown(value, chart.log)]
+    if chart.log:
+        steps = {10.0**power: power_of_ten(power) for power in decades(values)}
+    else:
+        top = round_up(max(values, default=1.0) if chart.top is None else chart.top)
+        steps = {top * share / 4: f"{top * share / 4:g}" for share in range(5)}
+    along = math.log10 if chart.log else float
+    low, high = along(min(steps)), along(max(steps))
 
     def y(value: float) -> float:
-        return HIGH - BOTTOM - value / top * (HIGH - TOP - BOTTOM)
+        return HIGH - BOTTOM - (along(value) - low) / (high - low) * (HIGH - TOP - BOTTOM)
 
-    return [(y(top * share / 4), f"{top * share / 4:g}") for share in range(5)], y
-
-
-def _powers(values: Sequence[float]) -> tuple[Ticks, Callable[[float], float]]:
-    """A line for every power of ten, or for every few, and where a value stands."""
-    powers = decades(values)
-
-    def y(value: float) -> float:
-        return HIGH - BOTTOM - (math.log10(value) - powers[0]) / (powers[-1] - powers[0]) * (HIGH - TOP - BOTTOM)
-
-    return [(y(10.0**power), power_of_ten(power)) for power in powers], y
-
-
-def _round_up(value: float) -> float:
-    """The least of 1, 2, 4, 5, 8, 10 times a power of ten that is not below the value."""
-    power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
-    return next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value)
+    return [(y(step), name) for step, name in steps.items()], y
 
 
 def _apart(heights: Sequence[float], least: float = 17.0) -> list[float]:

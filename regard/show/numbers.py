@@ -58,3 +58,14 @@ def decades(values: Sequence[float]) -> range:
 def power_of_ten(exponent: int) -> str:
     """The name of a line of a logarithmic scale."""
     return f"1e{exponent}" if exponent else "1"
+
+
+def round_up(value: float, figures: Sequence[int] = (1, 2, 4, 5, 8, 10)) -> float:
+    """The least of these figures times a power of ten that is not below the value."""
+    power_below = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    return next(figure * power_below for figure in figures if figure * power_below >= value)
+
+
+def tick_stride(count: int, most: int) -> int:
+    """How far apart the marks of an axis stand that counts so many places, with about so many marks at most."""
+    return max(1, round(round_up((count - 1) / most, (1, 2, 5, 10))))

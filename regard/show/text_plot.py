@@ -10,7 +10,7 @@ from rich.text import Text
 
 from regard.show.line_chart import Curve
 from regard.show.markup import Rows
-from regard.show.numbers import decades, power_of_ten
+from regard.show.numbers import decades, power_of_ten, tick_stride
 
 BARS = "▁▂▃▄▅▆▇█"
 PLOT_COLOURS = ("bright_blue", "magenta", "green", "yellow", "cyan", "red")
@@ -25,7 +25,7 @@ def text_plot(curves: Sequence[Curve], *, width: int) -> Text:
     left = max(map(len, map(power_of_ten, powers))) + 2
     room = max(10, width - left - 1)
     wide = min(room, (count - 1) * min(5, max(1, (room - 1) // max(1, count - 1))) + 1)
-    grid = [[(" ", "")] * wide for _ in range(PLOT_LINES + 1)]
+    cells: dict[tuple[int, int], tuple[str, str]] = {}  # mark and style, by line and column
 
     def line(value: float) -> int:
         return round((high - value) / (high - low) * PLOT_LINES)
@@ -37,19 +37,15 @@ def text_plot(curves: Sequence[Curve], *, width: int) -> Text:
         style = "dim" if curve.dash else PLOT_COLOURS[curve.colour % len(PLOT_COLOURS)]
         for place, value in enumerate(curve.values):
             if 0 < value < math.inf:
-                grid[line(math.log10(value))][column(place)] = (curve.mark, style)
+                cells[line(math.log10(value)), column(place)] = (curve.mark, style)
     names = {line(power): power_of_ten(power) for power in powers}
     text = Text()
-    for number, cells in enumerate(grid):
+    for number in range(PLOT_LINES + 1):
         rung = f"{names[number]:>{left - 2}} ┤" if number in names else " " * (left - 1) + "│"
-        text.append(rung, style="dim")
-        for mark, style in cells:
-            text.append(mark, style=style)
-        text.append("\n")
+        row = (cells.get((number, place), (" ", "")) for place in range(wide))
+        text.append_tokens([(rung, "dim"), *row, ("\n", "")])
     ruler = [" "] * wide
-    every = max(1, -(-(count - 1) // 5))
-    every = next(step for step in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, every) if step >= every)
-    for place in range(0, count, every):
+    for place in range(0, count, tick_stride(count, 5)):
         begin = min(column(place), wide - len(str(place)))
         ruler[begin : begin + len(str(place))] = str(place)
     text.append(f"{' ' * (left - 1)}└{'─' * wide}\n{' ' * left}{''.join(ruler).rstrip()}\n", style="dim")
