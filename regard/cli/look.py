@@ -149,7 +149,7 @@ def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *
 
 
 def show_gradients(run: Run, length: int | None, html: Path | None, *, as_json: bool) -> None:
-    from regard.look.gradient_report import felt_chart, felt_rows, gate_rows, gradient_sections, spectrum_rows, summary
+    from regard.look.gradient_report import felt_chart, gradient_sections, summary
     from regard.look.gradients import LENGTH, reach
     from regard.show.line_chart import chart_page
     from regard.show.text_plot import text_plot, text_table
@@ -167,14 +167,10 @@ def show_gradients(run: Run, length: int | None, html: Path | None, *, as_json: 
     for layer in found.layers:
         out.print(f"\n{layer}: felt so many tokens back; small letters before training, capitals after")
         out.print(text_plot(felt_chart(found, layer, clipped=False).curves, width=out.width), end="")
-    for title, rows in (
-        ("Felt so many tokens back; slope in ln per token", felt_rows(found)),
-        ("Singular values of the recurrent matrices", spectrum_rows(found)),
-        ("Gates, the mean over rows, units and time: 0 shut, 1 open", gate_rows(found)),
-    ):
-        if rows:
-            out.print(f"\n{title}")
-            out.print(text_table(rows), end="")
+    for section in gradient_sections(found):
+        if section.rows:
+            out.print(f"\n{section.title}")
+            out.print(text_table(section.rows), end="")
 
 
 def numbers(found: Reach) -> Any:

@@ -13,23 +13,15 @@ import torch
 from regard.data.tokens import Piece
 from regard.interface import Batch, UserError
 from regard.layers.attention import watch
-from regard.look.weights import (
-    NOT_ATTENTION,
-    attends,
-    forced_weights,
-    gradient_weights,
-    inside,
-    label_gradient,
-    merge,
-    over_time,
-    scores,
-)
+from regard.look.weights import NOT_ATTENTION, attends, attention_weights, forced_weights, inside, label_gradient, merge
 from regard.predict.text import most_read
 from regard.run import Run
 from regard.show.attention_page import Sentence, View
 from regard.show.heat_map import HeatMap
 
-VIEWS = {  # how an attention is called, by the side that looks and the side looked at
+VIEWS: dict[
+    tuple[str | None, str], str
+] = {  # how an attention is called, by the side that looks and the side looked at
     ("target", "source"): "what it writes looks at what it read",
     ("target", "target"): "what it writes looks at what it has written",
     ("source", "source"): "what it reads looks at itself",
@@ -93,18 +85,16 @@ def translation_closely(run: Run, source: str, target: str | None = None) -> Sen
     tokens = reading.tokens
     outputs = (*tokens["target"][1:], "<eos>")  # what the places of the target predict
     if not attends(run.model):
-        slopes = gradient_weights(run.model, reading.batch).cpu().numpy()  # (1, target, source)
+        slopes = forced_weights(run.model, reading.batch).cpu().numpy()  # (1, target, source)
         view = View("what it writes depends on what it read", 1, outputs, tokens["source"], slopes)
         return Sentence(source, reading.text, (view,), note=NOT_ATTENTION)
-    with torch.no_grad(), watch(run.model) as seen:
-        scores(run.model).log_probs(reading.batch)
+    every = inside(run.model).attentions
+    known = [each for sides in VIEWS for each in every if (each.queries, each.keys) == sides]
     views = []
-    for (queries, keys), name in VIEWS.items():
-        rows = outputs if queries == "target" else tokens["source"]
-        for each in inside(run.model).attentions:
-            if (each.queries, each.keys) == (queries, keys):
-                weights = over_time(seen.of(each.part))[0].float().cpu().numpy()
-                views.append(View(name, each.layer, rows, tokens[keys], weights))
+    for each, weights in zip(known, attention_weights(run.model, reading.batch, known), strict=True):
+        rows = outputs if each.queries == "target" else tokens["source"]
+        name = VIEWS[each.queries, each.keys]
+        views.append(View(name, each.layer, rows, tokens[each.keys], weights[0].float().cpu().numpy()))
     return Sentence(source, reading.text, tuple(views))
 
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -107,9 +107,9 @@ def gradient_flow(model: nn.Module, *losses: Losses, length: int | None = None) 
             total = some().sum()
             every = {name: kept.states_of(seen.part) for name, seen in layers.items()}
             states = [state for afters in every.values() for after in afters for state in after]
-            slopes = iter(torch.autograd.grad(total, states, allow_unused=True))
+            slopes = iter(torch.autograd.grad(total, states, allow_unused=True, materialize_grads=True))
         for name, afters in every.items():
-            each = [[_norm(next(slopes), state) for state in after] for after in afters]  # (time, states) × (rows,)
+            each = [[next(slopes).norm(dim=-1) for _ in after] for after in afters]  # (time, states) × (rows,)
             for state, sizes in zip(STATES, zip(*each, strict=True), strict=False):
                 norms.setdefault((name, state), []).append(torch.stack(sizes[::-1], 1))
             steps = kept.gates_of(layers[name].part)
@@ -121,10 +121,6 @@ def gradient_flow(model: nn.Module, *losses: Losses, length: int | None = None) 
         tuple(Gate(*key, _over_rows(each)) for key, each in gates.items()),
         tuple(spectra(model)),
     )
-
-
-def _norm(slope: Tensor | None, state: Tensor) -> Tensor:
-    return state.new_zeros(len(state)) if slope is None else slope.norm(dim=-1)
 
 
 def _over_rows(parts: list[Tensor], most: int | None = None) -> tuple[float, ...]:
@@ -145,9 +141,8 @@ def batch_flow(model: nn.Module, batch: Batch, *, length: int | None = None) -> 
     return gradient_flow(model, *(partial(last_loss, model, row) for row in rows), length=length)
 
 
-def gradient_norm(model: Learns, batch: Batch) -> float:
+def gradient_norm(model: Any, batch: Batch) -> float:
     """The length of the gradient that training would meet in this batch: of the objective, per token."""
-    assert isinstance(model, nn.Module)
     with torch.enable_grad():
         loss = model.loss(batch)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -185,10 +180,8 @@ def recurrent_blocks(cell: Any) -> list[Tensor]:
 def layers_of(model: object) -> dict[str, SeenRecurrence]:
     """The recurrent layers of a model by name, numbered from 1 on each side and in each direction: "encoder 1 ←"."""
     shown = inside(model)
-    reads = any(seen.side == "source" for seen in shown.recurrences) or any(
-        seen.keys == "source" for seen in shown.attentions
-    )
-    sides = {"source": "encoder", "target": "decoder" if reads else "layer"}
+    read = {*(seen.side for seen in shown.recurrences), *(seen.keys for seen in shown.attentions)}
+    sides = {"source": "encoder", "target": "decoder" if "source" in read else "layer"}
     arrows = {True: " ←", False: " →"}
     return {
         f"{sides[seen.side]} {seen.layer}{arrows[seen.backwards] if seen.two_ways else ''}": seen
@@ -218,12 +211,16 @@ class Reach:
     after: Stage
 
     @property
+    def stages(self) -> dict[str, Stage]:
+        return {"before": self.before, "after": self.after}
+
+    @property
     def layers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(felt.layer for felt in self.after.flow.felt))
 
     def lines(self, layer: str) -> Iterator[Line]:
         """All that is felt in a layer: before and after, as it is and, where clipping would shorten it, clipped."""
-        for when, at in (("before", self.before), ("after", self.after)):
+        for when, at in self.stages.items():
             for felt in at.flow.felt:
                 if felt.layer == layer:
                     yield Line(felt, when, 1.0)
@@ -273,10 +270,9 @@ def untrained(run: Run) -> nn.Module:
 
 def stage(model: nn.Module, batch: Batch, clip: float, length: int) -> Stage:
     model = copy.deepcopy(model).cpu()
-    norm = gradient_norm(cast(Learns, model), batch)
-    return Stage(
-        batch_flow(model.double(), batch, length=length), norm, min(1.0, clip / norm) if clip and norm else 1.0
-    )
+    norm = gradient_norm(model, batch)
+    factor = min(1.0, clip / norm) if clip and norm else 1.0
+    return Stage(batch_flow(model.double(), batch, length=length), norm, factor)
 
 
 def text_windows(run: Run, length: int) -> Batch:
@@ -296,20 +292,16 @@ def text_windows(run: Run, length: int) -> Batch:
 
 def longest_pairs(run: Run, length: int) -> Batch:
     """By their shorter side, among those that training would not leave out as too long."""
-    recipe = run.recipe
+    recipe, most = run.recipe, run.recipe.tokens.longest
     sources, targets = zip(*examples(recipe.data, "valid", recipe.folder), strict=True)
     encoded_sides = run.fields.encode({"source": sources, "target": targets})
-    most = recipe.tokens.longest
-    both = [
-        (source, target)
-        for source, target in zip(encoded_sides["source"], encoded_sides["target"], strict=True)
-        if 0 < len(source) <= most and 0 < len(target) <= most
-    ]
+    pairs = zip(encoded_sides["source"], encoded_sides["target"], strict=True)
+    both = [pair for pair in pairs if all(0 < len(side) <= most for side in pair)]
     if not both:
         raise UserError("The validation pairs are all empty or too long: there is nothing to look back over.")
     both = longest(both, [min(map(len, pair)) for pair in both], length)
-    sides = {side: [pair[place] for pair in both] for place, side in enumerate(("source", "target"))}
-    return run.fields.batch(sides, multiple=1)
+    sources, targets = map(list, zip(*both, strict=True))
+    return run.fields.batch({"source": sources, "target": targets}, multiple=1)
 
 
 def longest(texts: Sequence[T], lengths: Sequence[int], wanted: int) -> list[T]:

@@ -37,9 +37,13 @@ def neighbours(run: Run, word: str, *, count: int = COUNT) -> Neighbours:
     """Of a token of the source side, where there are two."""
     if count < 1:
         raise UserError(f"A count of {count} is not possible: it must be 1 or more.")
-    table, tokenizer = embedding(run).detach().double().cpu(), run.tokenizer()
+    vectors: Any = inside(run.model).vectors
+    if vectors is None:
+        raise UserError(f"{run.model_title} has no vectors of words: it has no neighbours to show.")
+    tokenizer = run.tokenizer()
     own = token_of(tokenizer, word)
-    near = nearest(table[tokenizer.offset :], own - tokenizer.offset, count)
+    table = vectors.weight.detach().double().cpu()[tokenizer.offset :]  # (vocab, dim)
+    near = nearest(table, own - tokenizer.offset, count)
     names = shown(tokenizer, [own, *(tokenizer.offset + place for place, _ in near)])
     return Neighbours(names[0], tuple(Neighbour(n, cosine) for n, (_, cosine) in zip(names[1:], near, strict=True)))
 
@@ -50,15 +54,6 @@ def nearest(table: Tensor, own: int, count: int) -> list[tuple[int, float]]:
     cosines[own] = -torch.inf
     best = cosines.topk(min(count, len(table) - 1))
     return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-
-
-def embedding(run: Run) -> Tensor:
-    """(vocab, dim): of what is read."""
-    vectors: Any = inside(run.model).vectors
-    if vectors is None:
-        raise UserError(f"{run.model_title} has no vectors of words: it has no neighbours to show.")
-    table: Tensor = vectors.weight
-    return table
 
 
 def token_of(tokenizer: Tokenizer, word: str) -> int:

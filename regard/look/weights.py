@@ -7,7 +7,7 @@ rollout     Ā_L ⋯ Ā₁, Ā = ½ (A + I) with each row over its sum, A the me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import Batch, Classifies, Inside, Inspects, Scores, UserError
+from regard.interface import Batch, Classifies, Inside, Inspects, Scores, SeenAttention, UserError
 from regard.layers.attention import watch
 from regard.run import Run
 
@@ -51,16 +51,17 @@ def use(model: Any, batch: Batch) -> None:
         model.tag(batch)
 
 
-def cross_attention(model: nn.Module, batch: Batch) -> Tensor:
-    """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
+def attention_weights(model: nn.Module, batch: Batch, attentions: Sequence[SeenAttention]) -> list[Tensor]:
+    """The weights of these attentions while the target is read: (batch, heads, target - 1, places) each."""
     with torch.no_grad(), watch(model) as seen:
         scores(model).log_probs(batch)
-    return torch.stack([over_time(seen.of(each.part)) for each in inside(model).of_kind("cross")], 1)
+    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+    return [torch.cat(seen.of(each.part), 2) for each in attentions]
 
 
-def over_time(seen: list[Tensor]) -> Tensor:
-    """A recurrent decoder looks once per step, a Transformer at all steps together: both join along the target."""
-    return torch.cat(seen, 2)
+def cross_attention(model: nn.Module, batch: Batch) -> Tensor:
+    """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
+    return torch.stack(attention_weights(model, batch, inside(model).of_kind("cross")), 1)
 
 
 @contextmanager
