@@ -229,6 +229,12 @@ def test_other_tasks(call: Call, tmp_path: Path, task: str, model: str, kind: st
             assert model["reach"]["time"][-1][1] > model["reach"]["time"][0][1] > 1e-4
 
 
+def test_a_label_is_right_or_wrong_and_has_no_score_of_its_own() -> None:
+    for task in TASKS.values():
+        two = {task.right("a", "a"), task.right("a", "b")} == {0.0, 100.0} and task.right("a b", "a c") == 0.0
+        assert bool(task.words.judged) != two or task.mixes
+
+
 def killed(arguments: list[str], log: Path, validations: int) -> None:
     """The comparison, killed once this run has been validated so often."""
     with subprocess.Popen([*REGARD, *arguments], env=ENVIRONMENT) as process:

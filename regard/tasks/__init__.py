@@ -30,7 +30,7 @@ class Words:
     counts: str = "tokens"  # what its training budget counts
     sides: tuple[str, str] = ("text", "label")
     another: str = "other labels for an earlier text"  # what a second target of a source is
-    judged: str = ""  # how the score of one answer is made; "right or wrong": it is one of the two
+    judged: str = ""  # how the score of one answer is made; "": it has none, being right or wrong
     try_with: str = ""  # what `predict RUN` wants beside the run, to be tried
 
 

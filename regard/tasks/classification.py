@@ -121,7 +121,7 @@ def labelled_demo(run: Run, unit: str, accuracy: Metric) -> Iterator[str]:
 TASK = Task(
     name="classification",
     about="English sentences from a small grammar, and praise, blame or neither.",
-    words=Words(example="sentence", file="reviews.tsv", counts="labels", judged="right or wrong"),
+    words=Words(example="sentence", file="reviews.tsv", counts="labels"),
     fields={"source": TextField, "target": LabelField},
     sources={"world": WorldSentiment, "table": LabelledTable},
     tokens=TextTokens,
