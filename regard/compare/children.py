@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from regard.checkpoint import Folder, append, make_folder
+from regard.checkpoint import Folder, make_folder
 from regard.compare.plan import Entry, Plan
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.machine import PARENT
-from regard.runs import in_use, listed
+from regard.runs import in_use, listed, log_entries
 
 PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and go
 Tell = Callable[[Entry, str], None]
@@ -54,7 +54,6 @@ def train_one(plan: Plan, entry: Entry, threads: int, tell: Tell, running: set[s
         return ""
     make_folder(entry.folder.parent)
     await_others(entry.folder)
-    append(attempts_file(entry.folder), f"{time.time():.0f}\n")
     command = [sys.executable, "-m", "regard", *command_of(plan, entry, threads)]
     environment = {**os.environ, PARENT: str(os.getpid())}
     with subprocess.Popen(
@@ -95,10 +94,6 @@ def await_others(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def attempts_file(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".attempts")
-
-
 def was_interrupted(folder: Path) -> bool:
-    file = attempts_file(folder)
-    return file.exists() and len(file.read_text().split()) > 1
+    """Whether more than one attempt has written its log."""
+    return len({entry.get("attempt") for entry in log_entries(Folder(folder))}) > 1

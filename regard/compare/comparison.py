@@ -11,12 +11,11 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard import machine
 from regard.checkpoint import Folder
 from regard.compare.measure import Facts, Unseen, looked, measured, shown_places
-from regard.compare.summary import ALL, covers_0, summary
+from regard.compare.summary import ALL, covers_0, listed, summary
 from regard.data.sources import World
 from regard.interface import Fits, UserError
 from regard.loading import load, read_recipe
@@ -32,7 +31,6 @@ LONG = 25  # words: a sentence with more is a long one
 FEWEST = 20  # sentences for a figure to be of use
 MISTAKES = 8
 TOKEN = {"words": "word", "given": "word", "characters": "character", "bpe": "sub-word"}
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -49,17 +47,22 @@ class Trained:
     facts: Facts = field(default_factory=dict)  # what was measured; nothing, if it failed
 
 
+ByName = Mapping[str, Sequence[Trained]]  # the runs that were measured, by model
+
+
 def comparison(
     recipe: Recipe, runs: Sequence[Trained], test: Unseen, *, budget: Mapping[str, Any], command: str, setting: Facts
 ) -> Facts:
     """All that a report says, as JSON."""
-    there = [run for run in runs if run.facts]
-    names = list(dict.fromkeys(run.name for run in runs))
-    by_name = {name: [run for run in there if run.name == name] for name in names}
+    every: dict[str, list[Trained]] = {}
+    for run in runs:
+        every.setdefault(run.name, []).append(run)
+    by_name = {name: there for name, some in every.items() if (there := [run for run in some if run.facts])}
+    first = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}})
     task, metrics = recipe.task, recipe.task.metrics
     drawn = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
     words = np.array(test.words)
-    whole = bool(there) and len(_statistics(there[0], metrics[0].key)) != len(words)  # one long text, in blocks
+    whole = len(first["statistics"].get(metrics[0].key, words)) != len(words)  # one long text, in blocks
     lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], test.sources)
     long = f"sources of more than {LONG} words"
     pairs, diagonal = _pairs(drawn[metrics[0].key], metrics[0], ALL), None
@@ -68,7 +71,7 @@ def comparison(
     if task.aligned and (words > LONG).sum() >= FEWEST:
         pairs += _pairs(_resampled(by_name, metrics[0], words > LONG), metrics[0], long)
     found: Facts = {
-        "title": _title(names, recipe),
+        "title": f"{listed(list(every))} on {_source(recipe)}",
         "task": task.name,
         "made": {
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -76,7 +79,7 @@ def comparison(
             "command": command,
             "machine": setting,
         },
-        "data": _data(recipe, test, there[0].facts["sizes"] if there else {}, whole=whole),
+        "data": _data(recipe, test, first["sizes"], whole=whole),
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
@@ -86,9 +89,7 @@ def comparison(
         "weights_to_one": task.aligned,  # what gives a label looks at all of a text at once, and never so far
         "judged_by": task.words.judged,
         "long": long,
-        "models": [
-            _model(name, [run for run in runs if run.name == name], drawn, lengths.get(name, [])) for name in names
-        ],
+        "models": [_model(name, some, drawn, lengths.get(name, [])) for name, some in every.items()],
         "diagonal_error": diagonal,
         "mixtures": _mixtures(by_name, test) if task.mixes else [],
         "pairs": pairs,
@@ -102,32 +103,23 @@ def comparison(
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
-def _statistics(run: Trained, key: str) -> Floats:
-    return np.array(run.facts["statistics"].get(key, []), dtype=np.float64)
-
-
-def _resampled(
-    by_name: Mapping[str, Sequence[Trained]], metric: Metric, where: Any = slice(None)
-) -> dict[str, Resampled]:
+def _resampled(by_name: ByName, metric: Metric, where: Any = slice(None)) -> dict[str, Resampled]:
     """Of the models that have this statistic; what they said of the same sentences, so of as many."""
     statistics = {}
     for name, runs in by_name.items():
-        seeds = [_statistics(run, metric.key) for run in runs]
-        if seeds and all(len(seed) for seed in seeds):
+        seeds = [np.array(run.facts["statistics"].get(metric.key, []), dtype=np.float64) for run in runs]
+        if all(len(seed) for seed in seeds):
             statistics[name] = [seed[where] for seed in seeds]
     return resample(statistics, metric) if statistics else {}
 
 
-def _by_length(
-    by_name: Mapping[str, Sequence[Trained]], metric: Metric, sources: Sequence[str]
-) -> dict[str, list[Facts]]:
+def _by_length(by_name: ByName, metric: Metric, sources: Sequence[str]) -> dict[str, list[Facts]]:
     found: dict[str, list[Facts]] = {name: [] for name in by_name}
     for shortest, longest, inside in buckets(sources):
-        if inside.sum() < FEWEST:
-            continue
-        for name, resampled in _resampled(by_name, metric, inside).items():
-            place = {"from": shortest, "to": longest, "sentences": int(inside.sum())}
-            found[name].append(place | {key: resampled.facts()[key] for key in ("mean", "low", "high")})
+        if inside.sum() >= FEWEST:
+            bucket = {"from": shortest, "to": longest, "sentences": int(inside.sum())}
+            for name, resampled in _resampled(by_name, metric, inside).items():
+                found[name].append(bucket | resampled.facts())
     return found
 
 
@@ -208,10 +200,9 @@ def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]
 # --- texts -------------------------------------------------------------------------------------------------------
 
 
-def _title(names: Sequence[str], recipe: Recipe) -> str:
+def _source(recipe: Recipe) -> str:
     files = list(recipe.data.names.values())
-    data = "/".join(Path(files[0]).parts[-2:]) if files else "the built-in corpus"
-    return f"{', '.join(names[:-1])} and {names[-1]} on {data}" if len(names) > 1 else f"{names[0]} on {data}"
+    return "/".join(Path(files[0]).parts[-2:]) if files else "the built-in corpus"
 
 
 def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool) -> Facts:
@@ -227,7 +218,6 @@ def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool
         "valid": sizes.get("valid", ""),
         "test": tested if test.held_out else "the validation set",
         "files": files,
-        "tokens": vars(recipe.tokens).get("kind", ""),
     }
 
 
@@ -254,9 +244,9 @@ def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
     return said
 
 
-def _alignments(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
+def _alignments(by_name: ByName, test: Unseen) -> list[Facts]:
     """The chosen sentences, each model's first seed beside the others'."""
-    looks = {name: runs[0].facts["looks"] for name, runs in by_name.items() if runs}
+    looks = {name: runs[0].facts["looks"] for name, runs in by_name.items()}
     found = []
     for number, place in enumerate(shown_places(test)):
         models = [{"name": name, **seen[number]} for name, seen in looks.items() if seen[number]]
@@ -265,9 +255,9 @@ def _alignments(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[
     return found
 
 
-def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
+def _mistakes(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
     """Where models, their first seeds, differ most: by chrF of a sentence, or by how many are right."""
-    outputs = {name: said for name, runs in by_name.items() if runs and (said := runs[0].facts["outputs"])}
+    outputs = {name: said for name, runs in by_name.items() if (said := runs[0].facts["outputs"])}
     if len(outputs) < 2:
         return []
     rows = []
@@ -291,9 +281,9 @@ def _mistakes(recipe: Recipe, by_name: Mapping[str, Sequence[Trained]], test: Un
     ]
 
 
-def _mixtures(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Facts]:
+def _mixtures(by_name: ByName, test: Unseen) -> list[Facts]:
     """Every model's first seed with the one that counts, and all together: weights from the validation text."""
-    runs = {name: load(some[0].folder) for name, some in by_name.items() if some}
+    runs = {name: load(some[0].folder) for name, some in by_name.items()}
     counting = [name for name, run in runs.items() if isinstance(run.model, Fits)]
     groups: list[tuple[str, ...]] = [(name, other) for name in runs for other in counting if name not in counting]
     if len(runs) > 2:
@@ -313,14 +303,13 @@ def _mixtures(by_name: Mapping[str, Sequence[Trained]], test: Unseen) -> list[Fa
 
 def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, tell: Any) -> list[Trained]:
     """With what was measured; one that cannot be is reported as failed."""
-    found = []
-    for run in runs:
+    found = list(runs)
+    for place, run in enumerate(runs):
         if run.why:
-            found.append(run)
             continue
         tell(run)
         try:
-            found.append(replace(run, facts=measured(run.folder, test, beam=beam)))
+            found[place] = replace(run, facts=measured(run.folder, test, beam=beam))
         except Exception as problem:  # whatever it is, it is one run's
-            found.append(replace(run, why=f"it could not be measured: {problem}"))
+            found[place] = replace(run, why=f"it could not be measured: {problem}")
     return found

@@ -6,6 +6,7 @@ fixed vector would be taken; of a language model, tokens between x and the one t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor
 
 from regard.data.fields import TextField
-from regard.interface import BOS, UNK, Batch, Bounded, Generates, Scores, State, Windowed
+from regard.interface import BOS, UNK, Batch, Generates, Scores, State, Windowed
 from regard.look.weights import inside, reading, use
+from regard.predict.search import room
 from regard.run import Run
 
 ROWS = 32  # texts over which gradients are averaged
@@ -40,10 +42,10 @@ def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, 
     else:
         texts = encoded["target"]
         context = model.context if isinstance(model, Windowed) else FAR
-        room = min(FAR, context, *(len(ids) for ids in texts)) if texts else 0
-        if room < 2:
+        width = min(FAR, context, *(len(ids) for ids in texts)) if texts else 0
+        if width < 2:
             return []
-        batch = Batch.of_text(torch.tensor([[BOS, *ids[:room]] for ids in texts])).to(run.device)
+        batch = Batch.of_text(torch.tensor([[BOS, *ids[:width]] for ids in texts])).to(run.device)
     with torch.enable_grad(), reading(run.model) as embedded:
         log_probs = model.log_probs(batch)[0]
         felt = log_probs[:, -1] if batch.source is None else log_probs
@@ -72,16 +74,14 @@ def times(run: Run) -> list[tuple[int, float]]:
     model, first = run.model, run.fields[next(iter(run.fields))]
     if not isinstance(first, TextField):
         return []
-    longest = model.longest if isinstance(model, Bounded) else None
-    context = model.context if isinstance(model, Windowed) else None
-    room = min(longest or max(LENGTHS) + 2, context or max(LENGTHS) + 2)
+    bounds = (room(model), model.context if isinstance(model, Windowed) else None)
+    most = min(bound or math.inf for bound in bounds)
     found = []
     with torch.inference_mode():
         for length in LENGTHS:
-            if length + 2 > room:
-                break
-            _once(run, 8)
-            found.append((length, min(_once(run, length) for _ in range(REPEATS))))
+            if length + 2 <= most:
+                _once(run, 8)
+                found.append((length, min(_once(run, length) for _ in range(REPEATS))))
     return found
 
 

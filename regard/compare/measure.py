@@ -117,8 +117,11 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
         found = attention_links(run, list(test.examples))
         statistics[ALIGNMENT_ERROR.key] = ALIGNMENT_ERROR.statistics(found, test.links).tolist()
     entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict)]
-    sizes = {split: _amount(corpus, folder, split) for split in ("train", "valid")}
-    a_token = _flops(run, corpus, folder) if sizes["train"] else None
+    data = {split: _encoded(corpus, folder, split) for split in ("train", "valid")}
+    a_token = None  # floating-point operations of training on one
+    if data["train"]:
+        batches = corpus.batches(run.fields, data["train"], run.model)
+        a_token = flops_per_token(run.model, first_batches(batches, run.device))
     cost = {
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "training_flops": None if a_token is None or not entries else a_token * entries[-1].get("tokens", 0),
@@ -133,7 +136,7 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
         "statistics": statistics,
         "looks": [looked(run, test.sources[place]) for place in shown_places(test)],
         "samples": _samples(run),
-        "sizes": sizes,
+        "sizes": {split: corpus.amount(sides) if sides else "" for split, sides in data.items()},
         "cost": cost,
         "curve": _curve(entries, a_token),
         "gradient": gradients(run, test.examples),
@@ -149,21 +152,11 @@ def _samples(run: Run) -> list[str]:
 
 
 def _encoded(corpus: Corpus, folder: Folder, split: str) -> dict[str, Encoded]:
-    return {side: Encoded.open(folder.data, f"{split}.{side}") for side in corpus.sides}
-
-
-def _amount(corpus: Corpus, folder: Folder, split: str) -> str:
-    """What it was trained or validated on; "" where that is gone."""
+    """What it was trained or validated on; nothing where that is gone."""
     try:
-        return corpus.amount(_encoded(corpus, folder, split))
+        return {side: Encoded.open(folder.data, f"{split}.{side}") for side in corpus.sides}
     except (OSError, ValueError, UserError):
-        return ""
-
-
-def _flops(run: Run, corpus: Corpus, folder: Folder) -> float:
-    """Of training, a target token."""
-    batches = corpus.batches(run.fields, _encoded(corpus, folder, "train"), run.model)
-    return flops_per_token(run.model, first_batches(batches, run.device))
+        return {}
 
 
 def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ UNITS: dict[str, tuple[Kind, float]] = {
     "tok": ("tokens", 1.0),
     "flop": ("flops", 1.0),
 }
-NUMBER = re.compile(r"([0-9.]+(?:e\+?[0-9]+)?)\s*([a-z]+)")
+NUMBER = re.compile(rf"((?:\d+\.?\d*|\.\d+)(?:e\+?\d+)?)\s*({'|'.join(UNITS)})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,13 @@ class Budget:
 
     @classmethod
     def read(cls, text: str) -> Budget:
-        found = NUMBER.fullmatch(text.strip().lower())
-        try:
-            kind, times = UNITS[found[2]] if found else ("", 0.0)
-            amount = float(found[1]) * times if found else 0.0
-        except (KeyError, ValueError):
-            amount = 0.0
-        if not 0 < amount < float("inf"):
+        amount = 0.0
+        if found := NUMBER.fullmatch(text.strip().lower()):
+            kind, unit = UNITS[found[2]]
+            amount = float(found[1]) * unit
+        if not 0 < amount < math.inf:
             raise UserError(f"--budget {text!r} is no budget: give minutes (10m), tokens (2e6tok) or FLOPs (1e15flop).")
-        return cls(kind, amount)  # type: ignore[arg-type]
+        return cls(kind, amount)
 
     def settings(self) -> list[str]:
         """Over a recipe's own limits."""

@@ -17,18 +17,20 @@ def summary(comparison: Facts) -> list[str]:
         return ["No model could be measured."]
     sign = 1 if measure["better"] == "higher" else -1
     known.sort(key=lambda model: -sign * model["values"][measure["key"]]["mean"])
-    return [
-        *_first(comparison, known, measure),
+    said = [
+        *_first(comparison["pairs"], known, measure),
         *_by_length(known, measure, comparison["reads"]),
-        *_long(comparison, measure),
+        *_long(comparison),
         *_alignment(comparison, known),
         *_mixed(comparison, known, measure),
         *_cost(known, comparison["counts"]),
-        *_caution(comparison),
     ]
+    if len(comparison["seeds"]) == 1:
+        said.append("One seed only: the intervals know other sentences, and nothing of chance in training.")
+    return said
 
 
-def _first(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[str]:
+def _first(pairs: Sequence[Facts], ranked: Sequence[Facts], measure: Facts) -> list[str]:
     best = ranked[0]
     value = best["values"][measure["key"]]
     seeds = len(value["each"])
@@ -37,10 +39,9 @@ def _first(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
     which = f"the {most} {measure['name']}:" if len(ranked) > 1 else measure["name"]
     said = [f"{best['name']} has {which} {figure(value)}{mean_of}."]
     level, behind = [], []
+    pair_of = {frozenset((pair["first"], pair["second"])): pair for pair in pairs if pair["where"] == ALL}
     for other in ranked[1:]:
-        pair = _pair(comparison, best["name"], other["name"], measure["key"])
-        if pair is None:
-            continue
+        pair = pair_of[frozenset((best["name"], other["name"]))]
         if covers_0(pair):
             level.append(f"{other['name']} ({number(pair['low'])} to {number(pair['high'])} apart)")
         else:
@@ -71,16 +72,15 @@ def _by_length(ranked: Sequence[Facts], measure: Facts, reads: str) -> list[str]
     return [f"In {measure['name']}, from {beyond}, {listed(said)}."]
 
 
-def _long(comparison: Facts, measure: Facts) -> list[str]:
+def _long(comparison: Facts) -> list[str]:
     """Who is ahead on long sentences."""
     said = []
     for pair in comparison["pairs"]:
-        if pair["where"] != ALL and pair["measure"] == measure["key"] and not covers_0(pair):
-            two = (pair["first"], pair["second"])
-            ahead, behind = two if (pair["difference"] > 0) == (measure["better"] == "higher") else two[::-1]
+        if pair["where"] != ALL and pair["better"]:
+            behind = pair["second"] if pair["better"] == pair["first"] else pair["first"]
             least, most = sorted((abs(pair["low"]), abs(pair["high"])))
-            gain = number(abs(pair["difference"]))
-            said.append(f"{ahead} is {gain} ahead of {behind} ({number(least)} to {number(most)})")
+            around = f"({number(least)} to {number(most)})"
+            said.append(f"{pair['better']} is {number(abs(pair['difference']))} ahead of {behind} {around}")
     return [f"On {comparison['long']}, {listed(said)}."] if said else []
 
 
@@ -114,20 +114,6 @@ def _cost(ranked: Sequence[Facts], counts: str) -> list[str]:
             (fast, first), (slow, last) = found[0], found[-1]
             said.append(f"{first} {doing} fastest here, {fast:,.0f} {what} a second; {last} slowest, {slow:,.0f}.")
     return said
-
-
-def _caution(comparison: Facts) -> list[str]:
-    if len(comparison["seeds"]) == 1:
-        return ["One seed only: the intervals know other sentences, and nothing of chance in training."]
-    return []
-
-
-def _pair(comparison: Facts, first: str, second: str, key: str) -> Facts | None:
-    for pair in comparison["pairs"]:
-        if {pair["first"], pair["second"]} == {first, second} and (pair["measure"], pair["where"]) == (key, ALL):
-            found: Facts = pair
-            return found
-    return None
 
 
 def covers_0(pair: Facts) -> bool:
