@@ -58,7 +58,7 @@ def comparison(
     for run in runs:
         every.setdefault(run.name, []).append(run)
     by_name = {name: there for name, some in every.items() if (there := [run for run in some if run.facts])}
-    first = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}})
+    first: Facts = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}})
     task, metrics = recipe.task, recipe.task.metrics
     drawn = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
     words = np.array(test.words)

@@ -65,15 +65,14 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
     if not sentences:
         raise ValueError("a page needs a sentence.")
     described: list[dict[str, object]] = []
-    weights: list[str] = []
-    for sentence in sentences:
-        views: list[dict[str, object]] = []
-        for view in sentence.views:
-            views.append({"id": f"weights-{len(described)}-{len(views)}", **_described(view)})
+    weights = []
+    for place, sentence in enumerate(sentences):
+        views = {f"weights-{place}-{number}": view for number, view in enumerate(sentence.views)}
+        for name, view in views.items():
             packed = b64encode(zlib.compress(as_bytes(view.weights).tobytes())).decode()
-            weights.append(f'<script type="text/plain" id="{views[-1]["id"]}">{packed}</script>')
+            weights.append(f'<script type="text/plain" id="{name}">{packed}</script>')
         texts = {name: legible(vars(sentence)[name]) for name in ("title", "output", "note")}
-        described.append({**texts, "views": views})
+        described.append({**texts, "views": [{"id": name, **_described(view)} for name, view in views.items()]})
     content = {
         "title": legible(title),
         "words": dict(words),
