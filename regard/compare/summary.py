@@ -37,7 +37,8 @@ def _first(pairs: Sequence[Facts], ranked: Sequence[Facts], measure: Facts) -> l
     mean_of = f", the mean of {seeds} seeds" if seeds > 1 else ""
     most = "highest" if measure["better"] == "higher" else "lowest"
     which = f"the {most} {measure['name']}:" if len(ranked) > 1 else measure["name"]
-    said = [f"{best['name']} has {which} {figure(value)}{mean_of}."]
+    around = f" ({number(value['low'])} to {number(value['high'])})" if value["low"] is not None else ""
+    said = [f"{best['name']} has {which} {number(value['mean'])}{around}{mean_of}."]
     level, behind = [], []
     pair_of = {frozenset((pair["first"], pair["second"])): pair for pair in pairs if pair["where"] == ALL}
     for other in ranked[1:]:
@@ -118,11 +119,6 @@ def _cost(ranked: Sequence[Facts], counts: str) -> list[str]:
 
 def covers_0(pair: Facts) -> bool:
     return bool(pair["low"] <= 0 <= pair["high"])
-
-
-def figure(value: Facts) -> str:
-    spread = f" ({number(value['low'])} to {number(value['high'])})" if value["low"] is not None else ""
-    return number(value["mean"]) + spread
 
 
 def number(value: float) -> str:

@@ -299,9 +299,8 @@ def longest_pairs(run: Run, length: int) -> Batch:
     both = [pair for pair in pairs if all(0 < len(side) <= most for side in pair)]
     if not both:
         raise UserError("The validation pairs are all empty or too long: there is nothing to look back over.")
-    both = longest(both, [min(map(len, pair)) for pair in both], length)
-    sources, targets = map(list, zip(*both, strict=True))
-    return run.fields.batch({"source": sources, "target": targets}, multiple=1)
+    read, written = zip(*longest(both, [min(map(len, pair)) for pair in both], length), strict=True)
+    return run.fields.batch({"source": list(read), "target": list(written)}, multiple=1)
 
 
 def longest(texts: Sequence[T], lengths: Sequence[int], wanted: int) -> list[T]:

@@ -157,11 +157,9 @@ def merge(weights: Weights, source_words: list[int], target_words: list[int]) ->
 
     weights (target pieces [+ <eos>], source pieces + <eos>) -> (target words, source words + <eos>)
     """
-    columns = np.zeros((len(source_words) + 1, max(source_words, default=-1) + 2))
-    columns[np.arange(len(source_words)), source_words] = 1
-    columns[-1, -1] = 1
-    rows = np.zeros((max(target_words, default=-1) + 1, len(target_words)))
-    rows[target_words, np.arange(len(target_words))] = 1
+    last = max(source_words, default=-1) + 1
+    columns = np.equal.outer([*source_words, last], np.arange(last + 1)).astype(float)
+    rows = np.equal.outer(np.arange(max(target_words, default=-1) + 1), target_words).astype(float)
     rows /= np.maximum(rows.sum(1, keepdims=True), 1)
     merged: Weights = rows @ weights[: len(target_words), : len(source_words) + 1] @ columns
     return merged
