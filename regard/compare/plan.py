@@ -129,8 +129,6 @@ def planned(
 ) -> Plan:
     """Every contender with every seed; what counts, which knows no chance, with one. Each recipe is read now, so that a
     mistake is told before anything is trained."""
-    if seeds < 1:
-        raise UserError(f"--seeds {seeds} must be at least 1.")
     base, _ = read_recipe(recipe, settings)
     twice = {one.slug for one in contenders if sum(one.slug == other.slug for other in contenders) > 1}
     if twice:

@@ -48,20 +48,22 @@ def read(run: Run, source: str, target: str | None) -> Reading:
     pieces = pieces_to_look_at(run, source)
     text = run.predict(source).text if target is None else target
     written = run.tokenizer("target").pieces(text)
-    refuse_longer(run, len(written), "translation")
+    if written:
+        refuse_length(run, len(written), "translation")
     return Reading(pieces, written, text, run.batch(source=[source], target=[text], multiple=1))
 
 
 def pieces_to_look_at(run: Run, source: str) -> list[Piece]:
-    pieces = run.tokenizer("source").pieces(source)
-    if not pieces or not source.strip():
-        raise UserError("The sentence to look at is empty.")
-    refuse_longer(run, len(pieces))
+    pieces = run.tokenizer("source").pieces(source) if source.strip() else []
+    refuse_length(run, len(pieces))
     return pieces
 
 
-def refuse_longer(run: Run, length: int, what: str = "sentence") -> None:
+def refuse_length(run: Run, length: int, what: str = "sentence") -> None:
+    """Of 0, or of more tokens than can be read."""
     most = most_read(run.model)
+    if not length:
+        raise UserError(f"The {what} to look at is empty.")
     if length > most:
         raise UserError(f"The {what} has {length} tokens, and at most {most} can be looked at: give a shorter one.")
 

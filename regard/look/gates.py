@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.interface import BOS, SPECIALS, Batch, Scores, UserError
 from regard.layers.recurrent import trace
-from regard.look.attention import Reading, pieces_to_look_at, read, refuse_longer
+from regard.look.attention import Reading, pieces_to_look_at, read, refuse_length
 from regard.look.gradients import STATES, layers_of, recurrent
 from regard.look.weights import use
 from regard.run import Run
@@ -117,9 +117,7 @@ def _opened(run: Run, text: str) -> tuple[Batch, dict[str, tuple[str, ...]]]:
     """A text after what stands before it, and what each token is called; its last token is read, too."""
     tokenizer = run.tokenizer("target")
     (ids,) = tokenizer.encode_all([text], continued=run.whole_file)
-    if not ids:
-        raise UserError("The sentence to look at is empty.")
-    refuse_longer(run, len(ids))
+    refuse_length(run, len(ids))
     tokens = [*run.opening, *ids]
     answers = torch.tensor([[*tokens, BOS]], device=run.device)  # the last is asked for, not read
     names = [SPECIALS[BOS]] if run.opening == [BOS] else tokenizer.surface(run.opening)
