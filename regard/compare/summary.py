@@ -104,15 +104,10 @@ def _mixed(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
 
 def _cost(ranked: Sequence[Facts], counts: str) -> list[str]:
     said = []
-    for key, doing, what in (
-        ("training_tokens_per_second", "trains", counts),
-        ("decoding_32", "is used", "tokens"),
-    ):
-        found = sorted(
-            ((model["cost"][key]["mean"], model["name"]) for model in ranked if key in model["cost"]), reverse=True
-        )
-        if len(found) > 1 and found[0][0] > NOTABLE * found[-1][0]:
-            (fast, first), (slow, last) = found[0], found[-1]
+    for key, doing, what in (("training_tokens_per_second", "trains", counts), ("decoding_32", "is used", "tokens")):
+        found = sorted((model["cost"][key]["mean"], model["name"]) for model in ranked if key in model["cost"])
+        if len(found) > 1 and found[-1][0] > NOTABLE * found[0][0]:
+            (slow, last), (fast, first) = found[0], found[-1]
             said.append(f"{first} {doing} fastest here, {fast:,.0f} {what} a second; {last} slowest, {slow:,.0f}.")
     return said
 

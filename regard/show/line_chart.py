@@ -168,7 +168,7 @@ def _apart(heights: Sequence[float], least: float = 17.0) -> list[float]:
 
 
 class Section(NamedTuple):
-    """A part of a page; it is left out if it has neither charts nor rows."""
+    """A part of a page; it is left out if it has no rows."""
 
     title: str
     about: str
@@ -182,14 +182,14 @@ def chart_page(sections: Sequence[Section], *, title: str, about: str, foot: str
         chart_style=policy_hash(CHART_STYLE),
         title=escape(title),
         about=escape(about),
-        sections="\n".join(_section(section) for section in sections if section.charts or section.rows),
+        sections="\n".join(_section(section) for section in sections if section.rows),
         foot=escape(foot),
     )
 
 
 def _section(section: Section) -> str:
     parts = [f"<h2>{escape(section.title)}</h2>", quiet(section.about), *map(_figure, section.charts)]
-    return "\n".join([*parts, html_table(section.rows, kind="named")])
+    return "\n".join([*parts, html_table(section.rows, wordy=list(section.rows[0])[:2])])
 
 
 def _figure(chart: LineChart) -> str:

@@ -41,14 +41,12 @@ def inert_json(value: object) -> str:
     return json.dumps(value).replace("<", "\\u003c")
 
 
-def html_table(rows: Rows, *, wordy: Collection[str] = (), kind: str = "") -> str:
-    """In a box that scrolls; columns that are `wordy` hold sentences. Nothing, if there are no rows."""
-    return html_grid(list(rows[0]), [list(row.values()) for row in rows], wordy=wordy, kind=kind) if rows else ""
+def html_table(rows: Rows, *, wordy: Collection[str] = ()) -> str:
+    """In a box that scrolls; columns that are `wordy` hold words. Nothing, if there are no rows."""
+    return html_grid(list(rows[0]), [list(row.values()) for row in rows], wordy=wordy) if rows else ""
 
 
-def html_grid(
-    names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Collection[str] = (), kind: str = ""
-) -> str:
+def html_grid(names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Collection[str] = ()) -> str:
     """A table whose columns may share a name."""
     marks = [' class="wordy"' if name in wordy else "" for name in names]
     head = "".join(f'<th scope="col"{mark}>{safe(name)}</th>' for name, mark in zip(names, marks, strict=True))
@@ -56,7 +54,7 @@ def html_grid(
         f"<tr>{''.join(f'<td{mark}>{safe(cell)}</td>' for cell, mark in zip(row, marks, strict=True))}</tr>\n"
         for row in rows
     )
-    return scroller(f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>", kind)
+    return scroller(f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>")
 
 
 def scroller(inner: str, kind: str = "") -> str:

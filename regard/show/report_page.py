@@ -305,18 +305,13 @@ def _reach(c: Part) -> str:
 
 
 def _language(c: Part) -> str:
-    parts = []
-    if c["mixtures"]:
+    rows = []
+    for mixture in c["mixtures"]:
         measure = c["measures"][0]
-        rows = [
-            {
-                "mixture": mixture["name"],
-                "weights": ", ".join(f"{fixed(weight, 2)} {name}" for name, weight in mixture["weights"].items()),
-                measure["title"]: fixed(mixture["value"], measure["digits"]),
-            }
-            for mixture in c["mixtures"]
-        ]
-        parts += ["<h3>Mixtures</h3>", html_table(rows, wordy=("mixture", "weights"))]
+        weights = ", ".join(f"{fixed(weight, 2)} {name}" for name, weight in mixture["weights"].items())
+        value = fixed(mixture["value"], measure["digits"])
+        rows.append({"mixture": mixture["name"], "weights": weights, measure["title"]: value})
+    parts = ["<h3>Mixtures</h3>", html_table(rows, wordy=("mixture", "weights"))] if rows else []
     cards = "".join(_card(model["label"], model["samples"]) for model in c["models"] if model["samples"])
     parts += ["<h3>What they write</h3>", f'<div class="outputs">{cards}</div>'] if cards else []
     return "\n".join(parts)
