@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard.show.colours import SHADES, shade
-from regard.show.numbers import decades
+from regard.show.line_chart import decades
 from regard.show.picture_map import ACCENT, STRENGTH, TALLEST, PictureMap, png
 
 FOLDER = Path(__file__).parent.parent / "regard" / "show"

@@ -6,7 +6,7 @@ import math
 
 from regard.look.gradients import STATES, Reach
 from regard.show.line_chart import Curve, LineChart, Section
-from regard.show.numbers import NONE, scientific
+from regard.show.text import NONE, scientific
 from regard.show.text_plot import bars
 
 DISTANCES = (1, 10, 50, 100)

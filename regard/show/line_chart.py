@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from regard.show.markup import Rows, fill_template, html_grid, html_table, numbers_behind, policy_hash, quiet, scroller
-from regard.show.numbers import decades, power_of_ten, round_up, scientific, tick_stride
+from regard.show.text import scientific
 
 LINE_COLOURS = ("#d1495b", "#2e86ab", "#3a9d5d", "#b5761f", "#7a5ea8", "#5b6770")
 LINE_DASHES = ("", "7 4", "2 4", "10 3 2 3")
@@ -149,6 +149,30 @@ def _scale(chart: LineChart) -> tuple[Ticks, Callable[[float], float]]:
         return HIGH - BOTTOM - (along(value) - low) / (high - low) * (HIGH - TOP - BOTTOM)
 
     return [(y(step), name) for step, name in steps.items()], y
+
+
+def decades(values: Sequence[float]) -> range:
+    """The powers of ten, or every few of them, from below the least of these values to above the largest."""
+    low = math.floor(math.log10(min(values, default=1.0)))
+    high = max(low + 1, math.ceil(math.log10(max(values, default=1.0))))
+    stride = -(-(high - low) // 8)
+    return range(high - -(-(high - low) // stride) * stride, high + 1, stride)
+
+
+def power_of_ten(exponent: int) -> str:
+    """The name of a line of a logarithmic scale."""
+    return f"1e{exponent}" if exponent else "1"
+
+
+def round_up(value: float, figures: Sequence[int] = (1, 2, 4, 5, 8, 10)) -> float:
+    """The least of these figures times a power of ten that is not below the value."""
+    power_below = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    return next(figure * power_below for figure in figures if figure * power_below >= value)
+
+
+def tick_stride(count: int, most: int) -> int:
+    """How far apart the marks of an axis stand that counts so many places, with about so many marks at most."""
+    return max(1, round(round_up((count - 1) / most, (1, 2, 5, 10))))
 
 
 def _apart(heights: Sequence[float], least: float = 17.0) -> list[float]:

@@ -12,8 +12,7 @@ from html import escape
 from typing import Any
 
 from regard.show.markup import inert_json, numbers_behind, scroller
-from regard.show.numbers import short
-from regard.show.text import brief
+from regard.show.text import brief, short
 
 Chart = dict[str, Any]  # {"name": what its button says, "data": traces, "layout": title, axes, height}
 Trace = dict[str, Any]

@@ -16,8 +16,7 @@ from plotly.offline import get_plotlyjs
 from regard.show import report_charts as charts
 from regard.show.colours import SCALES, colour_scale
 from regard.show.markup import Html, fill_template, html_grid, html_table, inert_json, policy_hash, quiet, scroller
-from regard.show.numbers import NONE, decimals, fixed, interval, power, short, whole
-from regard.show.text import brief, tidy, visible
+from regard.show.text import NONE, brief, decimals, fixed, interval, power, short, tidy, visible, whole
 
 Part = Mapping[str, Any]  # of what REPORT.json holds
 

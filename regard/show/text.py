@@ -1,4 +1,8 @@
-"""Text as it can be shown: what hides, reorders or breaks a line is replaced by a sign or by its code point."""
+"""Words and numbers as they can be shown.
+
+In words, what hides, reorders or breaks a line is replaced by a sign or by its code point. NONE stands where there is
+no number.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Any
 
 SPACES = {" ": "␣", "\t": "⇥", "\n": "⏎"}
 EMPTY = "‿"  # the token between two words that touch
+NONE = "–"
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # inside letters and emoji they have a shape
 
 
@@ -49,3 +55,43 @@ def brief(text: str, most: int) -> str:
 def _has_ink(character: str) -> bool:
     noncharacter = ord(character) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(character) <= 0xFDEF
     return not noncharacter and unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"}
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+
+def decimals(values: Sequence[float | None]) -> int:
+    """As many as show three figures of the largest: 91.3, 5.31, 0.152."""
+    largest = max((abs(value) for value in values if value), default=1.0)
+    return min(3, max(1, 2 - math.floor(math.log10(largest))))
+
+
+def fixed(value: float | None, digits: int, sign: str = "-") -> str:
+    return NONE if value is None else f"{value:{sign},.{digits}f}".replace("-", "−")
+
+
+def whole(value: float | None) -> str:
+    return fixed(value, 0)
+
+
+def interval(value: Mapping[str, Any], digits: int, sign: str = "-") -> str:
+    low, high = value["low"], value["high"]
+    return NONE if low is None or high is None else f"{fixed(low, digits, sign)} to {fixed(high, digits, sign)}"
+
+
+def short(value: float | None) -> str:
+    """0.0123, 512, 3.14 · 10⁻⁷"""
+    return NONE if value is None else f"{value:.3g}" if not value or 1e-4 <= abs(value) < 1e3 else power(value)
+
+
+def power(value: float | None) -> str:
+    """3.14 · 10¹⁴, 10¹⁵"""
+    if not value:
+        return NONE if value is None else "0"
+    figures, exponent = f"{value:.2e}".split("e")
+    return f"{'' if figures == '1.00' else figures + ' · '}10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def scientific(value: float) -> str:
+    """0.0123, 512, 3.14e-07: three figures that a program can read again."""
+    return f"{value:.2e}" if value and not 1e-2 <= abs(value) < 1e3 else f"{value:.3g}"

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from regard.show.line_chart import Curve
+from regard.show.line_chart import Curve, decades, power_of_ten, tick_stride
 from regard.show.markup import Rows
-from regard.show.numbers import decades, power_of_ten, tick_stride
 
 BARS = "▁▂▃▄▅▆▇█"
 PLOT_COLOURS = ("bright_blue", "magenta", "green", "yellow", "cyan", "red")
