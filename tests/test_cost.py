@@ -13,8 +13,8 @@ from made import labelled, pairs, tagged, target_of, text
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.compare import speed as timing
-from regard.compare.speed import speed
+from regard.compare import measure as timing
+from regard.compare.measure import speed
 from regard.data.batches import Encoded
 from regard.data.fields import SPELT
 from regard.interface import BOS, EOS, PAD, Batch, Fits, Ids, Label, Loss, Padded, Picture, Shapes, TagIds, UserError

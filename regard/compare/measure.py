@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from regard.checkpoint import Folder, write_atomically
 from regard.compare.distance import gradients, times
-from regard.compare.speed import speed
 from regard.data.batches import Encoded
 from regard.data.sources import World, examples, find
 from regard.data.text import content_hash, read_lines
 from regard.interface import Generates, UserError
 from regard.loading import load
 from regard.look.weights import attends
-from regard.predict.decoding import Decoding
+from regard.predict.decoding import Decoding, Prediction
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import log_entries
@@ -38,6 +39,7 @@ VERSION = 3  # of what is kept; another one is measured anew
 SHOWN = (0.5, 0.8, 0.95)  # sentences that are looked into: longer than so many of the test's
 FAST = {1: 8, 32: 64}  # lines at a time, and how many of them are timed
 SAMPLES = 3
+NO_LIMIT = 1 << 62  # tokens in a batch: how many lines go together is said in lines
 
 
 # --- what is measured on -----------------------------------------------------------------------------------------
@@ -142,6 +144,33 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
         "gradient": gradients(run, test.examples),
         "time": times(run),
     }
+
+
+def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:
+    """Tokens per second when `rows` inputs are worked on at a time, from raw input to answer.
+
+    A translator writes, greedily, the translations of the lines; a language model samples `rows` texts at a time that
+    go on from one of them, every `rows`-th; <eos> is not counted. What gives labels reads, and the tokens are the
+    input's.
+    """
+    if rows < 1 or not raws:
+        raise UserError(f"Speed needs at least 1 line and 1 row at a time, and got {len(raws)} and {rows}.")
+    raws = sorted(raws, key=len, reverse=True)  # like to like, as files are predicted
+    how = run.task.decoding and (run.task.decoding if run.task.decoding.sample else Decoding())
+    if "source" in run.fields:
+        together = [raws[start : start + rows] for start in range(0, len(raws), rows)]
+    else:
+        together = [[raw] * rows for raw in raws[::rows]]
+    answer = partial(run.task.answer, run, how=how, batch_tokens=NO_LIMIT)
+    answer(together[0])  # what is done once is not timed
+    began = time.perf_counter()
+    answers: list[Prediction] = [each for some in together for each in answer(some)]
+    seconds = time.perf_counter() - began
+    if isinstance(run.model, Generates):
+        return sum(len(answer.tokens) for answer in answers) / seconds
+    field = run.fields["source"]
+    read = field.encode([raw for some in together for raw in some])
+    return sum(len(array) // field.width for array in read) / seconds
 
 
 def _samples(run: Run) -> list[str]:
