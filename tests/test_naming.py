@@ -31,7 +31,7 @@ from regard.layers.encoders import Encoded
 from regard.layers.pooling import POOLS, Attentive
 from regard.loading import read_recipe
 from regard.models import MODELS
-from regard.predict.text import BATCH_TOKENS
+from regard.predict.decoding import Decoding
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model
 from regard.score.labels import label_scores, tag_scores
@@ -420,7 +420,7 @@ def test_a_long_line_beside_short_ones_makes_no_large_batch(task: str, model: st
     lines.insert(17, " ".join(["poor film"] * 2500))
     found = run.predict(lines)
     assert sum(rows for rows, _ in shapes) == 64
-    assert all(rows == 1 or rows * time <= BATCH_TOKENS for rows, time in shapes)
+    assert all(rows == 1 or rows * time <= Decoding().batch_tokens for rows, time in shapes)
     assert [prediction.cut for prediction in found] == [len(line) > 1000 for line in lines]
     assert [each.text for each in found[:3]] == [run.predict(line).text for line in lines[:3]]
 

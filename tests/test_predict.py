@@ -493,7 +493,7 @@ LINES = ["abc", "", "g", "   ", "gfedcbagfedcba", "abc", "é\u2028?", "ab"]
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
 def test_one_prediction_per_line_in_order_whatever_the_batches(how, batch_tokens):
     run = letters_run()
-    together = translate(run, LINES, how, batch_tokens=batch_tokens, first_line=100)
+    together = translate(run, LINES, replace(how, batch_tokens=batch_tokens), first_line=100)
     assert len(together) == len(LINES)
     for number, line in enumerate(LINES):
         (alone,) = translate(run, [line], how, first_line=100 + number)

@@ -16,6 +16,7 @@ from regard.loading import load
 from regard.predict.decoding import Decoding
 from regard.score.alignment import diagonal_links, read_links, strongest_links
 from regard.score.metrics import ALIGNMENT_ERROR, TRANSLATION_METRICS
+from regard.score.result import Options
 from regard.score.translation import attention_links, log_probabilities, translated
 from regard.train.session import Session
 
@@ -60,7 +61,7 @@ def test_batch_mates_do_not_matter(run):
 def test_scores_are_those_of_the_outputs(run):
     sources, references = ["abc", "edc", "bb"], ["cba", "cde", "bb"]
     gold = [frozenset({(0, 0)})] * 3
-    found = translated(run, sources, references, gold=gold)
+    found = translated(run, sources, references, Options(gold=gold))
     assert found.outputs == [prediction.text for prediction in run.predict(sources, Decoding(beam=5))]
     for metric in TRANSLATION_METRICS:
         assert found.values[metric.key] == metric.of(found.outputs, references)
@@ -71,7 +72,7 @@ def test_scores_are_those_of_the_outputs(run):
 def test_unequal_counts_are_a_sentence(run):
     for sources, references, gold in ((["a"], [], None), ([], [], None), (["a"], ["a"], [])):
         with pytest.raises(UserError, match="give"):
-            translated(run, sources, references, gold=gold)
+            translated(run, sources, references, Options(gold=gold))
 
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=11)

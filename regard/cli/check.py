@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Json, RecipeFile, Settings, command, err, out, print_json, recipe_with
+from regard.cli.options import Json, RecipeFile, Settings
+from regard.cli.shell import command, err, out, print_json, recipe_with
 
 MOST_LABELS = 12  # that are listed
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.shell import OUT, Threads, command, err, out, the_task
+from regard.cli.options import OUT, Threads
+from regard.cli.shell import command, err, out, the_task
 from regard.config import UserError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Output, Threads, command, out, task_names, the_task
+from regard.cli.options import Output, Threads, task_names
+from regard.cli.shell import command, out, the_task
 from regard.cli.train import follow, opened
 
 SHORT = "rnnsearch"  # the model whose run is called demo, without its name

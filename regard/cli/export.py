@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from regard.cli.shell import Output, RunFolder, command, err, out
+from regard.cli.options import Output, RunFolder
+from regard.cli.shell import command, err, out
 
 
 @command

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Output, command, err, out
+from regard.cli.options import Output
+from regard.cli.shell import command, err, out
 
 
 @command

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from regard.cli.shell import Json, command, print_json, print_plain
+from regard.cli.options import Json
+from regard.cli.shell import command, print_json, print_plain
 
 
 @command

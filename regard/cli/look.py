@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.shell import (
-    Json,
-    Output,
-    RunFolder,
-    Threads,
-    command,
-    load_runs,
-    out,
-    print_json,
-    show_table,
-    written_to,
-)
+from regard.cli.options import Json, Output, RunFolder, Threads
+from regard.cli.shell import command, load_runs, out, print_json, show_table, written_to
 from regard.config import UserError
 from regard.data.text import encodable
 

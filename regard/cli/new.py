@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from regard.cli.shell import Output, command, err, out, task_names, the_task
+from regard.cli.options import Output, task_names
+from regard.cli.shell import command, err, out, the_task
 from regard.config import UserError
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -14,6 +15,24 @@ import typer
 from regard.config import fields_of, help_texts
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def task_names() -> list[str]:
+    """Each is a file in tasks/, which need not be imported to know that."""
+    found = (module.name for module in iter_modules([str(Path(__file__).parent.parent / "tasks")]))
+    return [name for name in found if name != "registry"]
+
+
+Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+OUT = typer.Option("-o", "--out")
+Output = Annotated[Path | None, OUT]
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="Recipe file: data, tokens, model, training.")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
 
 def option_name(name: str) -> str:
@@ -49,29 +68,21 @@ def as_sentence(comment: str) -> str:
     return f"{comment[:1].upper()}{comment[1:]}."
 
 
-def options_of(config: type, parameter: str, *, leave_out: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """The command gets an option for each field; what was given comes as a dictionary, in this parameter."""
-    kinds = {key: kind for key, kind in fields_of(config).items() if key not in leave_out}
+def options_of(config: type, *, leave_out: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """The command's keywords are an option for each field: None where it was not given."""
     helps = help_texts(config)
 
     def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def command(**values: Any) -> Any:
-            given = {key: value for key in kinds if (value := values.pop(key)) is not None}
-            return function(**values, **{parameter: given})
-
-        parameters = dict(inspect.signature(with_helps(function), eval_str=True).parameters)
-        del parameters[parameter]
-        for key, kind in kinds.items():
+        signature = inspect.signature(with_helps(function), eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = []
+        for key, kind in fields_of(config).items():
             name = option_name(key)
             names = f"{name}/--no-{name.removeprefix('--')}" if kind is bool else name
             annotation: Any = Annotated[kind | None, typer.Option(names, help=as_sentence(helps[key]))]
-            parameters[key] = inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-            )
-        every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
-        command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in every}
-        return typing.cast(F, command)
+            if key not in leave_out:
+                more.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return function
 
     return decorate

@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import option_name, options_of
-from regard.cli.shell import (
-    Device,
-    Json,
-    Output,
-    Threads,
-    command,
-    err,
-    json_line,
-    load_runs,
-    write_now,
-    written_to,
-)
+from regard.cli.options import Device, Json, Output, Threads, option_name, options_of
+from regard.cli.shell import command, err, json_line, load_runs, write_now, written_to
 from regard.config import UserError
 from regard.data.text import encodable, one_line
 from regard.predict.decoding import Decoding
@@ -37,11 +26,10 @@ DRAWING = {"temperature", "top_k", "top_p"}  # giving one of these means samplin
 
 
 @command
-@options_of(Decoding, "given", leave_out=("longest_source",))
+@options_of(Decoding, leave_out=("longest_source", "batch_tokens"))
 def predict(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN … [FILE]")],
     # a run folder, or several as one model; a file of inputs, one a line, by default standard input
-    given: dict[str, Any],
     prompt: str | None = None,  # go on from this text, and show it as it is written
     output: Output = None,  # by default standard output
     conll: bool = False,  # tagging: a word and its tag a line, a blank line after each sentence
@@ -49,6 +37,7 @@ def predict(
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
+    **settings: Any,
 ) -> None:
     """Translate, go on writing, classify or tag: one line in, one line out; several runs write as one (ensemble).
 
@@ -63,9 +52,9 @@ def predict(
 
     # all but a last path that is no folder are runs
     folders, file = (paths[:-1], paths[-1]) if len(paths) > 1 and not paths[-1].is_dir() else (paths, None)
-    run = as_one(load_runs(folders, threads=threads, device=device), folders)
+    run = as_one(load_runs(folders, threads=threads, device=device))
     task = run.task
-    how = decoding(run, given)
+    how = decoding(run, {key: value for key, value in settings.items() if value is not None})
     if conll and task.columns is nothing:
         raise UserError(f"--conll is for tags: {run.model_title} does not give any.")
     write_one = task.columns if conll else task.plain
@@ -129,7 +118,7 @@ def as_options() -> Iterator[None]:
         raise UserError(text.replace(" = ", " ")) from None
 
 
-def as_one(runs: list[Run], folders: list[Path]) -> Run:
+def as_one(runs: list[Run]) -> Run:
     """A run, or several that answer as one: language models by weights fitted on validation, translators alike."""
     from regard.run import mixture
     from regard.score.likelihood import fit_weights, spoken_weights
@@ -139,7 +128,7 @@ def as_one(runs: list[Run], folders: list[Path]) -> Run:
         raise UserError(f"Several runs cannot answer as one in {task.name}: give one run and a FILE.")
     if len(runs) > 1 and task.mixes:
         weights = fit_weights(runs)
-        err.print("Weights, fitted on validation: " + spoken_weights(list(map(str, folders)), weights))
+        err.print(f"Weights, fitted on validation: {spoken_weights(runs, weights)}")
     return mixture(runs, weights)
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shell import Json, command, out, print_json, show_table
+from regard.cli.options import Json
+from regard.cli.shell import command, out, print_json, show_table
 
 
 @command

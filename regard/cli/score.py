@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import Device, Json, Output, Threads
 from regard.cli.predict import decoding
-from regard.cli.shell import (
-    Device,
-    Json,
-    Output,
-    Threads,
-    command,
-    err,
-    load_runs,
-    print_json,
-    print_plain,
-    written_to,
-)
+from regard.cli.shell import command, err, load_runs, print_json, print_plain, written_to
 from regard.config import UserError
 from regard.data.text import one_line, read_lines
 
@@ -67,8 +57,6 @@ def score(
             "Give a RUN with --source FILE and --target FILE; one RUN or several and a FILE; "
             "or two files of outputs with --system A B and --target FILE."
         )
-    if stride < 0:
-        raise UserError(f"--stride {stride} is not possible: it must be at least 0.")
     runs = load_runs(folders, threads=threads, device=device)
     examples = examples_in(files, runs[0], by_line=each)
     if each:
@@ -87,8 +75,8 @@ def score(
     rows = list(examples)
     if not rows:
         raise UserError(f"{files[0]} is empty: give at least one {task.words.example}.")
-    gold = tuple(map(read_links, read_lines(align))) if align else None
-    asked = Options(how, gold, layer, by_length, stride, names=tuple(map(str, folders)))
+    gold = [read_links(line) for line in read_lines(align)] if align else None
+    asked = Options(how, gold, layer, by_length, stride)
     with nullcontext() if output is None else written_to(output) as write, err.status("Scoring …"):
         if write is not None:
             asked = replace(asked, told=lambda answer: write(one_line(answer)))

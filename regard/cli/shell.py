@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,12 +23,6 @@ if TYPE_CHECKING:
     from regard.tasks import Task
 
 
-def task_names() -> list[str]:
-    """Each is a file in tasks/, which need not be imported to know that."""
-    found = (module.name for module in iter_modules([str(Path(__file__).parent.parent / "tasks")]))
-    return [name for name in found if name != "registry"]
-
-
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -43,17 +34,6 @@ app = typer.Typer(
 # what is printed is shown as it is: texts may hold [brackets] and :colons:
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
-OUT = typer.Option("-o", "--out")
-Output = Annotated[Path | None, OUT]
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="What to train on what.")]
-Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
-]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
 
 @app.callback()
@@ -116,11 +96,8 @@ def written_to(path: Path | None) -> Iterator[Any]:
 
         yield write
         return
-    with writing(path):  # said before the work, not after it
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+    with writing(path):
+        path.parent.stat()  # no folder is made for it
     with replacing(path) as file:  # as it comes, and in its place when it is whole
         yield lambda line: file.write(f"{line}\n".encode())
 

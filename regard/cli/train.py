@@ -13,7 +13,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from regard.cli.shell import Device, Output, RecipeFile, Settings, Threads, command, err, out, recipe_with
+from regard.cli.options import Device, Output, RecipeFile, Settings, Threads
+from regard.cli.shell import command, err, out, recipe_with
 
 if TYPE_CHECKING:
     from regard.interface import Progress

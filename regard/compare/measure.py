@@ -10,8 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -24,7 +23,7 @@ from regard.data.text import content_hash, read_lines
 from regard.interface import Generates, UserError
 from regard.loading import load
 from regard.look.weights import attends
-from regard.predict.decoding import Decoding, Prediction
+from regard.predict.decoding import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import log_entries
@@ -156,15 +155,15 @@ def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:
     if rows < 1 or not raws:
         raise UserError(f"Speed needs at least 1 line and 1 row at a time, and got {len(raws)} and {rows}.")
     raws = sorted(raws, key=len, reverse=True)  # like to like, as files are predicted
-    how = run.task.decoding and (run.task.decoding if run.task.decoding.sample else Decoding())
+    usual = run.task.decoding
+    how = replace(usual if usual and usual.sample else Decoding(), batch_tokens=NO_LIMIT)
     if "source" in run.fields:
         together = [raws[start : start + rows] for start in range(0, len(raws), rows)]
     else:
         together = [[raw] * rows for raw in raws[::rows]]
-    answer = partial(run.task.answer, run, how=how, batch_tokens=NO_LIMIT)
-    answer(together[0])  # what is done once is not timed
+    run.predict(together[0], how)  # what is done once is not timed
     began = time.perf_counter()
-    answers: list[Prediction] = [each for some in together for each in answer(some)]
+    answers = [answer for some in together for answer in run.predict(some, how)]
     seconds = time.perf_counter() - began
     if isinstance(run.model, Generates):
         return sum(len(answer.tokens) for answer in answers) / seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from regard.config import Bound, Count, Settings, UserError, between
+from regard.config import Bound, Count, Positive, Settings, UserError, between
 
 Temperature = Annotated[float, between(1e-6, 1e6)]
 Power = Annotated[float, between(-10, 10)]
@@ -31,6 +31,7 @@ class Decoding(Settings):
     no_repeat: Count = 0  # never write the same n tokens twice; 0: no limit
     seed: Seed = 0  # of the noise that samples; it depends on the line and the step only
     longest_source: Annotated[int, between(1, 1_000_000)] = 1000  # tokens of a line that are read; a longer line is cut
+    batch_tokens: Positive = 4096  # tokens of all hypotheses that are read together, padding included
     replace_unknown: bool = False  # write the source word that an <unk> looks at most, in its place
 
     def __post_init__(self) -> None:

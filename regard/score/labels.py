@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import add
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class LabelsScored:
     f1: float  # the mean over labels; of tags that mark spans, that of whole spans
     matthews: float
     confusion: dict[str, dict[str, int]]  # gold -> predicted -> times
-    spans: dict[str, tuple[int, int, int]]  # kind -> predicted and right, predicted, gold; empty where tags mark none
+    spans: dict[str, tuple[int, ...]]  # kind -> predicted and right, predicted, gold; empty where tags mark none
 
 
 def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
@@ -39,16 +40,15 @@ def tag_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
         flat_gold += (words := one.split())
         flat_predicted += (tags := other.split())
         flat_predicted += [UNREAD] * (len(words) - len(tags))
-    spans: dict[str, tuple[int, int, int]] = {}
+    spans: dict[str, tuple[int, ...]] = {}
     if mark_spans(flat_gold):
         for one, other in zip(gold, predicted, strict=True):
             for kind, counts in found_spans(one.split(), other.split()).items():
-                before = spans.get(kind, (0, 0, 0))
-                spans[kind] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
+                spans[kind] = tuple(map(add, spans.get(kind, (0, 0, 0)), counts))
     return _scores(flat_gold, flat_predicted, TAG_F1.of(predicted, gold), dict(sorted(spans.items())))
 
 
-def _scores(gold: list[str], predicted: list[str], f1: float, spans: dict[str, tuple[int, int, int]]) -> LabelsScored:
+def _scores(gold: list[str], predicted: list[str], f1: float, spans: dict[str, tuple[int, ...]]) -> LabelsScored:
     table = Counter(zip(gold, predicted, strict=True))
     labels = sorted({*gold, *predicted})
     confusion = {one: {other: table[one, other] for other in labels if table[one, other]} for one in labels}
@@ -57,23 +57,24 @@ def _scores(gold: list[str], predicted: list[str], f1: float, spans: dict[str, t
 
 
 def score_labels(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
-    return _scored(runs, examples, asked, label_scores, "examples")
+    return _shown(label_scores(*_gold_and_answers(runs, examples, asked)), "examples")
 
 
 def score_tags(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
     for number, (source, target) in enumerate(examples, start=1):
         if (words := sum(map(bool, source.split(" ")))) != (tags := len(target.split())):
             raise UserError(f"Sentence {number} has {words:,} words and {tags:,} tags: give one tag for each word.")
-    return _scored(runs, examples, asked, tag_scores, "words")
+    return _shown(tag_scores(*_gold_and_answers(runs, examples, asked)), "words")
 
 
-def _scored(
-    runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options, measure: object, unit: str
-) -> Scored:
+def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> list[list[str]]:
     if len(runs) > 1:
         raise UserError("Labels are scored one run at a time: give one RUN and a FILE.")
-    outputs = answered(runs[0], (source for source, _ in examples), None, asked.told)
-    found: LabelsScored = measure([target for _, target in examples], outputs)  # type: ignore[operator]
+    sources, gold = ([example[side] for example in examples] for side in range(2))
+    return [gold, answered(runs[0], sources, None, asked.told)]
+
+
+def _shown(found: LabelsScored, unit: str) -> Scored:
     lines = [f"accuracy   {found.accuracy:7.2f}   {found.count:,} {unit}"]
     if found.spans:
         right, said, there = np.sum(list(found.spans.values()), axis=0)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from regard.data.batches import Integers
 from regard.data.sources import examples
@@ -23,9 +22,9 @@ from regard.data.streams import spans
 from regard.interface import EOS, PAD, UNK, Batch, Scores, UserError, Windowed
 from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.run import Run, check_alike
+from regard.score.metrics import LARGEST, Floats
 from regard.score.result import Options, Scored
 
-Floats = NDArray[np.float64]
 TOKENS_AT_ONCE = 4096
 WINDOW = 1024  # tokens of a long text that are read at once
 ROUNDS = 100  # of expectation-maximisation
@@ -59,7 +58,7 @@ class Likelihood:
 
 
 def perplexity(log_prob: float, count: int) -> float:
-    return math.exp(min(700.0, -log_prob / max(1, count)))
+    return math.exp(min(LARGEST, -log_prob / max(1, count)))
 
 
 # --- of tokens ---------------------------------------------------------------------------------------------------
@@ -67,8 +66,6 @@ def perplexity(log_prob: float, count: int) -> float:
 
 def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.device, stride: int = 0) -> list[Floats]:
     """ln p of every token of each text but its first, which is given. `stride` 0: half of what the model sees."""
-    if stride < 0:
-        raise ValueError(f"a window cannot move by {stride}")
     context, stride = seen_at_once(model, stride)
     found = [np.zeros(max(0, len(text) - 1)) for text in texts]
     longest = context or WINDOW
@@ -96,6 +93,8 @@ def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.d
 
 def seen_at_once(model: Scores, stride: int = 0) -> tuple[int | None, int]:
     """The tokens that a model sees at once, None: any number; and by how many its window moves."""
+    if stride < 0:
+        raise UserError(f"--stride {stride} is not possible: it must be at least 0.")
     context = model.context if isinstance(model, Windowed) else None
     return context, min(stride or max(1, context // 2), context) if context else WINDOW
 
@@ -132,14 +131,12 @@ def score_texts(
     """
     check_alike(runs)
     shares = tuple(weights or [1 / len(runs)] * len(runs))
-    run = runs[0]
-    ids = encoded(run, texts)
-    every = by_run(runs, ids, stride)
-    each = [mixed(np.stack(those), shares) for those in zip(*every, strict=True)]
+    ids = encoded(runs[0], texts)
+    each = [mixed(np.stack(those), shares) for those in zip(*by_run(runs, ids, stride), strict=True)]
     answers = np.concatenate([text[1:] for text in ids]) if ids else np.zeros(0)
     windows = [seen_at_once(scorer(one), stride) for one in runs]
     context, moved = min((window for window in windows if window[0]), default=(None, None))
-    ends = 0 if run.whole_file else len(ids)
+    ends = 0 if runs[0].whole_file else len(ids)
     found = Likelihood(
         log_prob=float(sum(values.sum() for values in each)),
         tokens=len(answers),
@@ -193,8 +190,10 @@ def fitted_weights(log_probs: Floats) -> tuple[float, ...]:
 
 
 def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
-    """Fitted on the validation text of the first run's recipe."""
+    """Fitted on the validation text of the first run's recipe; one run alone has all the weight."""
     check_alike(runs)
+    if len(runs) == 1:
+        return (1.0,)
     every = by_run(runs, encoded(runs[0], valid_texts(runs[0])), stride)
     return fitted_weights(np.stack([np.concatenate(each) for each in every]))
 
@@ -209,28 +208,24 @@ def valid_texts(run: Run) -> list[str]:
 
 def log_prob_of_each(runs: Sequence[Run], texts: Iterable[tuple[str]], stride: int = 0) -> Iterator[float]:
     """ln p of each text, as a stream; a line at a time, also under a model of whole files."""
-    weights = fit_weights(runs, stride=stride) if len(runs) > 1 else (1.0,)
+    weights = fit_weights(runs, stride=stride)
     for some in some_at_once((text for (text,) in texts), 1 if runs[0].whole_file else AT_ONCE):
         yield from (float(values.sum()) for values in score_texts(runs, some, stride=stride, weights=weights).each)
 
 
-def spoken_weights(names: Sequence[str], weights: Sequence[float]) -> str:
-    return ", ".join(f"{name} {weight:.3f}" for name, weight in zip(names, weights, strict=True)) + "."
+def spoken_weights(runs: Sequence[Run], weights: Sequence[float]) -> str:
+    return ", ".join(f"{run.name} {weight:.3f}" for run, weight in zip(runs, weights, strict=True)) + "."
 
 
 def score_language(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Options) -> Scored:
-    weights = fit_weights(runs, stride=asked.stride) if len(runs) > 1 else (1.0,)
+    weights = fit_weights(runs, stride=asked.stride)
     scored = score_texts(runs, [text for (text,) in texts], stride=asked.stride, weights=weights)
     found = scored.likelihood
     if not found.tokens:
         raise UserError("The text is empty: give at least one line.")
     ends = f", {found.ends:,} of them <eos>" if found.ends else ""
     with_ends = f" and {found.ends:,} ends" if found.ends else ""
-    seen = (
-        "everything before it in its text"
-        if found.context is None
-        else f"{found.context} tokens, stride {found.stride}"
-    )
+    seen = f"{found.context} tokens, stride {found.stride}" if found.context else "everything before it in its text"
     lines = [
         f"perplexity per token {found.per_token:10.3f}   {found.tokens:,} tokens{ends}, {found.unknown:,} <unk>",
         f"perplexity per word  {found.per_word:10.3f}   {found.words:,} words{with_ends}",
@@ -238,12 +233,12 @@ def score_language(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Opti
         f"context              {seen}",
     ]
     if len(runs) > 1:
-        lines.insert(0, "weights, fitted on validation: " + spoken_weights(asked.names, scored.weights))
+        lines.insert(0, f"weights, fitted on validation: {spoken_weights(runs, weights)}")
     facts = {
         "perplexity_per_token": found.per_token,
         "perplexity_per_word": found.per_word,
         "bits_per_character": found.bits_per_character,
         **asdict(found),
-        "weights": dict(zip(asked.names, scored.weights, strict=True)),
+        "weights": {run.name: weight for run, weight in zip(runs, weights, strict=True)},
     }
     return Scored(lines, facts)

@@ -20,6 +20,9 @@ from regard.data.spans import found_spans, mark_spans
 
 Floats = NDArray[np.float64]
 Statistics = Callable[[Sequence[Any], Sequence[Any]], Floats]
+Value = Callable[[Floats], Floats]
+Better = Literal["higher", "lower"]
+Labels = Sequence[Sequence[str]]  # of each example
 ORDER = 4  # longest word n-gram of BLEU
 RECALL = 2  # chrF weighs recall twice as much as precision
 LARGEST = 700.0  # nats per token beyond which the perplexity is not computed: exp would overflow
@@ -30,9 +33,9 @@ BUCKETS = (10, 20, 30, 40)  # longest source of each bucket, in words; longer on
 class Metric:
     key: str  # in recipes, logs and JSON
     name: str  # as it is shown
-    better: Literal["higher", "lower"]
+    better: Better
     statistics: Statistics  # outputs, references -> (examples, k)
-    value: Callable[[Floats], Floats]  # sums over examples (…, k) -> (…)
+    value: Value  # sums over examples (…, k) -> (…)
     note: Callable[[], str]  # how it is computed: sacreBLEU's signature, or a definition
     unit: str = ""
     name_for: Callable[[Sequence[Any]], str] | None = None  # references -> name, where the name depends on them
@@ -74,7 +77,7 @@ PERPLEXITY = Metric("perplexity", "perplexity", "lower", _likelihoods, _perplexi
 
 
 def _by_sacrebleu(
-    key: str, name: str, better: Literal["higher", "lower"], value: Callable[[Floats], Floats], make: Any, columns: int
+    key: str, name: str, value: Value, columns: int, make: Callable[[Any], Any], better: Better = "higher"
 ) -> Metric:
     """A metric with sacreBLEU's own statistics and signature (Post 2018). It is imported when first used."""
 
@@ -126,52 +129,43 @@ def _ter(sums: Floats) -> Floats:
 
 
 # force: no warning that text with spaces before its full stops looks tokenized
-BLEU = _by_sacrebleu("bleu", "BLEU", "higher", _bleu, lambda peer: peer.BLEU(force=True), 2 + 2 * ORDER)
+BLEU = _by_sacrebleu("bleu", "BLEU", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True))
 BLEU_LOWERCASE = _by_sacrebleu(
-    "bleu_lowercase",
-    "BLEU, lower-cased",
-    "higher",
-    _bleu,
-    lambda peer: peer.BLEU(force=True, lowercase=True),
-    2 + 2 * ORDER,
+    "bleu_lowercase", "BLEU, lower-cased", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True, lowercase=True)
 )
-CHRF = _by_sacrebleu("chrf", "chrF", "higher", _chrf, lambda peer: peer.CHRF(), 18)
-TER = _by_sacrebleu("ter", "TER", "lower", _ter, lambda peer: peer.TER(), 2)
+CHRF = _by_sacrebleu("chrf", "chrF", _chrf, 18, lambda peer: peer.CHRF())
+TER = _by_sacrebleu("ter", "TER", _ter, 2, lambda peer: peer.TER(), "lower")
 TRANSLATION_METRICS = (BLEU, BLEU_LOWERCASE, CHRF, TER)
 
 
 # --- labels and tags ---------------------------------------------------------------------------------------------
 
 
-def _right_labels(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    """(texts, 2): whether the label is right, and 1."""
-    return _table(([one == other, 1] for one, other in zip(outputs, references, strict=True)), 2)
+def _of_labels(statistics: Callable[[Labels, Labels], Floats]) -> Statistics:
+    """Where an example has one label, which may hold spaces."""
+    return lambda outputs, references: statistics([[label] for label in outputs], [[label] for label in references])
 
 
-def _right_tags(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    """(sentences, 2): the tags that are right, and the words."""
-    pairs = zip(_split(outputs), _split(references), strict=True)
+def _of_tags(statistics: Callable[[Labels, Labels], Floats]) -> Statistics:
+    """Where an example has a tag for each word, with spaces between them."""
+    return lambda outputs, references: statistics(_split(outputs), _split(references))
+
+
+def _right(said: Labels, gold: Labels) -> Floats:
+    """(examples, 2): the labels that are right, and those in the reference."""
+    pairs = zip(said, gold, strict=True)
     return _table(([sum(map(str.__eq__, one, other)), len(other)] for one, other in pairs), 2)
 
 
-def _label_counts(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    return _counts([[label] for label in outputs], [[label] for label in references])
-
-
-def _tag_counts(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    return _counts(_split(outputs), _split(references))
-
-
-def _span_counts(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+def _span_counts(said: Labels, gold: Labels) -> Floats:
     """(sentences, 3): spans that are right, predicted and in the reference; counts of tags where they mark no spans."""
-    said, gold = _split(outputs), _split(references)
     if not mark_spans(tag for tags in gold for tag in tags):
         return _counts(said, gold)
     found = (found_spans(other, one).values() for one, other in zip(said, gold, strict=True))
     return _table((np.sum([(0, 0, 0), *kinds], axis=0) for kinds in found), 3)
 
 
-def _counts(said: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> Floats:
+def _counts(said: Labels, gold: Labels) -> Floats:
     """(examples, 3 × labels): of each label, how often it is right, predicted and in the reference."""
     place = {label: 3 * i for i, label in enumerate(sorted({label for labels in (*said, *gold) for label in labels}))}
     counts = np.zeros((len(gold), 3 * len(place)))
@@ -216,21 +210,21 @@ def _split(tags: Sequence[str]) -> list[list[str]]:
 
 
 ACCURACY = Metric(
-    "accuracy", "accuracy", "higher", _right_labels, _percentage, lambda: "share of labels that are right", "%"
+    "accuracy", "accuracy", "higher", _of_labels(_right), _percentage, lambda: "share of labels that are right", "%"
 )
-TAG_ACCURACY = replace(ACCURACY, statistics=_right_tags, note=lambda: "share of words whose tag is right")
-MACRO_F1 = Metric("f1", "macro F1", "higher", _label_counts, _mean_f1, lambda: "mean F1 of the labels", "%")
+TAG_ACCURACY = replace(ACCURACY, statistics=_of_tags(_right), note=lambda: "share of words whose tag is right")
+MACRO_F1 = Metric("f1", "macro F1", "higher", _of_labels(_counts), _mean_f1, lambda: "mean F1 of the labels", "%")
 TAG_F1 = replace(
     MACRO_F1,
     name="F1",
-    statistics=_span_counts,
+    statistics=_of_tags(_span_counts),
     note=lambda: "spans whose start, end and kind are right (Tjong Kim Sang 2003); mean F1 where tags mark no spans",
     name_for=_f1_name,
 )
 MATTHEWS = Metric(
-    "matthews", "Matthews", "higher", _label_counts, _matthews, lambda: "100 × Matthews correlation coefficient"
+    "matthews", "Matthews", "higher", _of_labels(_counts), _matthews, lambda: "100 × Matthews correlation coefficient"
 )
-TAG_MATTHEWS = replace(MATTHEWS, statistics=_tag_counts)
+TAG_MATTHEWS = replace(MATTHEWS, statistics=_of_tags(_counts))
 LABEL_METRICS = (ACCURACY, MACRO_F1, MATTHEWS)
 TAG_METRICS = (TAG_F1, TAG_ACCURACY)
 

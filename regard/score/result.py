@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,10 @@ from regard.score.alignment import Links
 @dataclass(frozen=True)
 class Options:
     how: Decoding | None = None  # to write; None: as `predict` does
-    gold: tuple[Links, ...] | None = None  # alignments of the examples
+    gold: Sequence[Links] | None = None  # alignments of the examples
     layer: int | None = None  # of several that attend, the one that is aligned by
     by_length: bool = False
     stride: int = 0  # tokens by which a window moves; 0: half of it
-    names: tuple[str, ...] = ()  # of the runs, as they were given
     told: Callable[[str], None] | None = None  # hears of each answer as it comes, in order
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,20 +81,12 @@ def diagonal_of(pairs: Sequence[tuple[str, str]]) -> list[Links]:
     return [diagonal_links(len(source.split()), len(target.split())) for source, target in pairs]
 
 
-def translated(
-    run: Run,
-    sources: Sequence[str],
-    references: Sequence[str],
-    *,
-    how: Decoding | None = None,
-    gold: Sequence[Links] | None = None,
-    layer: int | None = None,
-    told: Callable[[str], None] | None = None,
-) -> Translated:
+def translated(run: Run, sources: Sequence[str], references: Sequence[str], asked: Options) -> Translated:
     """Translate the sources and measure the outputs; with gold links, the attention over the references too."""
     if not sources or len(sources) != len(references):
         raise UserError(f"{len(sources)} sources and {len(references)} references: give as many of each.")
-    outputs = answered(run, sources, how, told)
+    outputs = answered(run, sources, asked.how, asked.told)
+    gold = asked.gold
     error = diagonal = None
     if gold is not None:
         if len(gold) != len(sources):
@@ -102,7 +94,7 @@ def translated(
         pairs = list(zip(sources, references, strict=True))
         diagonal = ALIGNMENT_ERROR.of(diagonal_of(pairs), gold)
         if attends(run.model):
-            error = ALIGNMENT_ERROR.of(attention_links(run, pairs, layer=layer), gold)
+            error = ALIGNMENT_ERROR.of(attention_links(run, pairs, layer=asked.layer), gold)
     buckets = by_length(BLEU, sources, outputs, references)
     values = {metric.key: metric.of(outputs, references) for metric in TRANSLATION_METRICS}
     return Translated(outputs, values, buckets, error, diagonal)
@@ -111,7 +103,7 @@ def translated(
 def score_translations(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
     run = mixture(runs)
     sources, references = ([example[side] for example in examples] for side in range(2))
-    found = translated(run, sources, references, how=asked.how, gold=asked.gold, layer=asked.layer, told=asked.told)
+    found = translated(run, sources, references, asked)
     lines = [f"{metric.name:17} {found.values[metric.key]:6.2f}   {metric.note()}" for metric in TRANSLATION_METRICS]
     if asked.gold is not None:
         error = "does not attend" if found.alignment_error is None else f"{found.alignment_error:.3f}"

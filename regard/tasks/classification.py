@@ -68,8 +68,8 @@ def as_read(run: Run, lines: Sequence[str]) -> list[str]:
     return [BETWEEN.join(part.strip(" ") for part in line.split("\t", 1)) for line in lines]
 
 
-def answer(run: Run, lines: Sequence[str], how: Decoding | None = None, **more: Any) -> list[Prediction]:
-    return classify(run, as_read(run, lines), how, **more)
+def answer(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
+    return classify(run, as_read(run, lines), how, first_line)
 
 
 def look(run: Run, text: str, target: str | None = None, layer: int | None = None) -> HeatMap:

@@ -43,11 +43,8 @@ class PictureCorpus(LabelCorpus):
         return True
 
 
-def answer(
-    run: Run, raws: Sequence[Any], how: Decoding | None = None, *, batch_tokens: int = AT_ONCE, first_line: int = 0
-) -> list[Prediction]:
-    at_once = max(1, min(AT_ONCE, batch_tokens))
-    return [label for some in some_at_once(raws, at_once) for label in labels_of(run, run.batch(source=some))]
+def answer(run: Run, raws: Sequence[Any], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
+    return [label for some in some_at_once(raws, AT_ONCE) for label in labels_of(run, run.batch(source=some))]
 
 
 def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:

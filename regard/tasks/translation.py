@@ -19,6 +19,7 @@ from regard.predict.decoding import Decoding
 from regard.predict.text import translate
 from regard.run import Run
 from regard.score.metrics import BLEU, CHRF, TER
+from regard.score.result import Options
 from regard.score.translation import log_prob_of_each_pair, score_translations, translated
 from regard.tasks import Task, Words
 from regard.train.corpus import Corpus
@@ -44,7 +45,7 @@ def demo(run: Run) -> Iterator[Any]:
     assert isinstance(data, WorldPairs)
     pairs = list(data.pairs("test"))
     sources, references = zip(*map(data.sides, pairs), strict=True)
-    found = translated(run, sources, references, gold=[frozenset(pair.links) for pair in pairs])
+    found = translated(run, sources, references, Options(gold=[frozenset(pair.links) for pair in pairs]))
     lengths = sorted(len(pair.source) for pair in pairs)
     median = lengths[len(lengths) // 2]
     yield f"\n{len(pairs)} unseen sentences of {lengths[0]} to {lengths[-1]} words (median {median}):"
