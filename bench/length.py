@@ -31,7 +31,7 @@ import regard
 from regard.checkpoint import Folder, read_tensors, write_atomically
 from regard.data import world
 from regard.predict.decoding import Decoding
-from regard.score.metrics import BLEU, by_length
+from regard.score.metrics import BLEU, buckets
 from regard.show.line_chart import Curve, LineChart, line_chart
 
 HERE = Path(__file__).parent
@@ -76,11 +76,12 @@ def measured(folder: Path, young: Path) -> Result:
     references = [" ".join(pair.target) for pair in pairs]
     run = regard.load(folder)
     outputs = [prediction.text for prediction in run.predict(sources, Decoding())]
-    buckets = by_length(BLEU, sources, outputs, references, edges=EDGES)
+    each = BLEU.statistics(outputs, references)
+    groups = [each[inside] for _, _, inside in buckets(sources, EDGES) if inside.any()]
     facts = [read_tensors(Folder(each).last)[1] for each in (young, folder)]
     return {
-        "bleu": [bucket.value for bucket in buckets],
-        "sentences": [bucket.sentences for bucket in buckets],
+        "bleu": [float(BLEU.value(group.sum(0))) for group in groups],
+        "sentences": [len(group) for group in groups],
         "minutes": sum(fact["seconds"] for fact in facts) / 60,
         "steps": sum(fact["step"] for fact in facts),
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),

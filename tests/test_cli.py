@@ -14,6 +14,7 @@ import torch
 from command import ENVIRONMENT, REGARD, Result, run
 
 from regard.checkpoint import Folder, read_tensors
+from regard.cli.shell import out
 from regard.loading import read_recipe
 from regard.models import MODELS
 
@@ -93,6 +94,11 @@ def test_info_tells_what_a_bug_report_needs(call):
     facts = json.loads(call("info", "--json").out)
     assert facts["torch"] == torch.__version__
     assert {"regard", "python", "system", "processor", "cores", "threads", "devices", "bf16"} <= facts.keys()
+
+
+def test_texts_are_printed_as_they_are(capfd):
+    out.print("[bold] is a :cat: [/]")
+    assert capfd.readouterr().out == "[bold] is a :cat: [/]\n"
 
 
 # Training

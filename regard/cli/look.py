@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.look.gradients import Reach, Stage
     from regard.run import Run
 
+Write = Callable[[str], None]  # into a file
 TAKES = {  # which options each way of looking understands
     "": {"a sentence", "--target", "--layer", "--out", "--html", "--json"},
     "--gates": {"a sentence", "--target", "--html", "--json"},
@@ -58,14 +59,17 @@ def look(
     if sentence is None and way in ("", "--gates"):
         raise UserError("There is no sentence to look at: give one, or --gradients, or --neighbours WORD.")
     (loaded,) = load_runs([run], threads=threads)
-    if neighbours is not None:
-        show_neighbours(loaded, neighbours, count, as_json=as_json)
-    elif gradients:
-        show_gradients(loaded, length, html, as_json=as_json)
-    elif gates:
-        show_gates(loaded, sentence or "", target and encodable(target), html, as_json=as_json)
-    else:
-        show_attention(loaded, sentence or "", target and encodable(target), layer, output, html, as_json=as_json)
+    file = output if html is None else html
+    with nullcontext() if file is None else written_to(file) as write:
+        page = None if html is None else write
+        if neighbours is not None:
+            show_neighbours(loaded, neighbours, count, as_json)
+        elif gradients:
+            show_gradients(loaded, length, page, as_json)
+        elif gates:
+            show_gates(loaded, sentence or "", target and encodable(target), page, as_json)
+        else:
+            show_attention(loaded, sentence or "", target and encodable(target), layer, write, page, as_json)
 
 
 def refuse_others(way: str, given: Mapping[str, object]) -> None:
@@ -78,14 +82,7 @@ def refuse_others(way: str, given: Mapping[str, object]) -> None:
 
 
 def show_attention(
-    run: Run,
-    sentence: str,
-    target: str | None,
-    layer: int | None,
-    output: Path | None,
-    html: Path | None,
-    *,
-    as_json: bool,
+    run: Run, sentence: str, target: str | None, layer: int | None, svg: Write | None, page: Write | None, as_json: bool
 ) -> None:
     from regard.show.attention_page import attention_page
     from regard.tasks import nothing
@@ -93,31 +90,29 @@ def show_attention(
     task = run.task
     if task.look is nothing:
         raise UserError(f"There is no attention to look at in {task.name}: --gates and --neighbours look into others.")
-    if html is not None:
-        with written_to(html) as write:
-            pages = [task.look_closely(run, raw, target) for raw in task.given(sentence)]
-            write(attention_page(pages, title=f"What {run.model_title} looks at"))
+    raws = task.given(sentence)
+    if page:
+        pages = [task.look_closely(run, raw, target) for raw in raws]
+        page(attention_page(pages, title=f"What {run.model_title} looks at"))
         return
-    seen = task.look(run, task.given(sentence)[0], target, layer)
-    if output is not None:
-        with written_to(output) as write:
-            write(seen.svg().removesuffix("\n"))
+    seen = task.look(run, raws[0], target, layer)
+    if svg:
+        svg(seen.svg().removesuffix("\n"))
     elif as_json:
         print_json(seen.facts())
     else:
         out.print(seen.text(out.width))
 
 
-def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *, as_json: bool) -> None:
+def show_gates(run: Run, sentence: str, target: str | None, page: Write | None, as_json: bool) -> None:
     from regard.look.gates import WORDS, carried, carried_closely
     from regard.show.attention_page import attention_page
     from regard.show.colours import LEGEND
     from regard.show.heat_map import gate_map
 
-    if html is not None:
-        with written_to(html) as write:
-            pages = [carried_closely(run, text, target) for text in run.task.given(sentence)]
-            write(attention_page(pages, title=f"What {run.model_title} carries", words=WORDS))
+    if page:
+        pages = [carried_closely(run, text, target) for text in run.task.given(sentence)]
+        page(attention_page(pages, title=f"What {run.model_title} carries", words=WORDS))
         return
     seen = carried(run, encodable(sentence), target)
     if as_json:
@@ -138,18 +133,17 @@ def show_gates(run: Run, sentence: str, target: str | None, html: Path | None, *
     out.print(f"mean over the units: {LEGEND}", style="dim")
 
 
-def show_gradients(run: Run, length: int | None, html: Path | None, *, as_json: bool) -> None:
+def show_gradients(run: Run, length: int | None, page: Write | None, as_json: bool) -> None:
     from regard.look.gradient_report import felt_chart, gradient_sections, summary
     from regard.look.gradients import LENGTH, reach
     from regard.show.line_chart import chart_page
     from regard.show.text_plot import text_plot, text_table
 
-    with nullcontext() if html is None else written_to(html) as write:
-        found = reach(run, length=LENGTH if length is None else length)
-        if write is not None:
-            title, foot = f"How far back {found.model} feels a loss", "In float64, without dropout. Made with regard."
-            write(chart_page(gradient_sections(found), title=title, about=summary(found), foot=foot))
-            return
+    found = reach(run, length=LENGTH if length is None else length)
+    if page:
+        title, foot = f"How far back {found.model} feels a loss", "In float64, without dropout. Made with regard."
+        page(chart_page(gradient_sections(found), title=title, about=summary(found), foot=foot))
+        return
     if as_json:
         print_json(numbers(found))
         return
@@ -181,7 +175,7 @@ def numbers(found: Reach) -> Any:
     return tidy({**head, "before": stage(found.before), "after": stage(found.after)})
 
 
-def show_neighbours(run: Run, word: str, count: int | None, *, as_json: bool) -> None:
+def show_neighbours(run: Run, word: str, count: int | None, as_json: bool) -> None:
     from regard.look.neighbours import COUNT, neighbours
 
     found = neighbours(run, encodable(word), count=COUNT if count is None else count)

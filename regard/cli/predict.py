@@ -14,12 +14,11 @@ import typer
 
 from regard.cli.options import Device, Json, Output, Threads, option_name, options_of
 from regard.cli.shell import command, err, json_line, load_runs, write_now, written_to
-from regard.config import UserError
+from regard.config import UserError, fields_of
 from regard.data.text import encodable, one_line
-from regard.predict.decoding import Decoding
+from regard.predict.decoding import Decoding, Prediction
 
 if TYPE_CHECKING:
-    from regard.predict.decoding import Prediction
     from regard.run import Run
 
 DRAWING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
@@ -96,7 +95,7 @@ def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
         given = {"sample": True, **given}
     if given.get("sample"):
         given = {"beam": 1, **given}
-    elif given.get("beam", 1) > 1 or given.get("sample") is False:
+    elif given.get("beam", 1) > 1:
         given = {"sample": False, **given}
     if not given.get("sample", usual.sample) and "n_best" in given:
         given = {"beam": max(usual.beam, given["n_best"]), **given}
@@ -110,11 +109,11 @@ def as_options() -> Iterator[None]:
     try:
         yield
     except UserError as problem:
-        text, names = str(problem), [field.name for field in dataclasses.fields(Decoding)]
-        if text.split(" ")[0] not in names:
+        names = "|".join(fields_of(Decoding))
+        if not re.match(rf"({names}) ", str(problem)):
             raise
-        for name in names:
-            text = re.sub(rf"\b{name}\b(?= = | and | exclude| for | needs | \()", option_name(name), text)
+        setting = rf"\b({names})\b(?= = | and | exclude| for | needs | \()"
+        text = re.sub(setting, lambda found: option_name(found[0]), str(problem))
         raise UserError(text.replace(" = ", " ")) from None
 
 

@@ -12,7 +12,7 @@ import typer
 
 from regard.cli.options import Device, Json, Output, Threads
 from regard.cli.predict import decoding
-from regard.cli.shell import command, err, load_runs, print_json, print_plain, written_to
+from regard.cli.shell import command, err, load_runs, out, print_json, written_to
 from regard.config import UserError
 from regard.data.text import one_line, read_lines
 
@@ -45,13 +45,14 @@ def score(
     Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; several runs are mixed by weights
     fitted on validation. Classification: accuracy, F1, Matthews and the confusion matrix. Tagging: entity F1.
     """
+    from regard.score.alignment import read_links
+    from regard.score.result import Options
+
     if system is not None and target is not None:
         show(scored_outputs(system, target), as_json=as_json)
         return
-    *folders, last = paths or [Path()]
-    files = [last]
-    if source and target:
-        folders, files = paths or [], [source, target]
+    paths = paths or []
+    folders, files = (paths, [source, target]) if source and target else (paths[:-1], paths[-1:])
     if system or bool(source) != bool(target) or not folders:
         raise UserError(
             "Give a RUN with --source FILE and --target FILE; one RUN or several and a FILE; "
@@ -62,9 +63,6 @@ def score(
     if each:
         write_each(runs, examples, stride, output)
         return
-    from regard.score.alignment import read_links
-    from regard.score.result import Options
-
     task = runs[0].task
     answers = "source" in runs[0].fields
     if output is not None and not answers:
@@ -130,4 +128,4 @@ def show(found: Scored, *, as_json: bool) -> None:
         print_json(found.facts)
         return
     for line in found.lines:
-        print_plain(line)
+        out.print(line)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from regard.cli.options import F, with_helps
-from regard.config import key_of
+from regard.config import choose, key_of
 from regard.data.text import one_line
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def load_runs(folders: Sequence[Path], *, threads: int, device: str = "cpu") -> 
 
 
 def the_task(name: str) -> Task:
-    from regard.config import choose
     from regard.tasks.registry import TASKS
 
     return choose(TASKS, name, "The task")
@@ -90,11 +89,7 @@ def written_to(path: Path | None) -> Iterator[Any]:
     if path is None or path.is_fifo() or path.is_char_device():
         place = sys.stdout.fileno() if path is None else path
         stream = open(place, "w", encoding="utf-8", newline="\n", closefd=path is not None)  # noqa: SIM115
-
-        def write(line: str) -> None:
-            write_now(line + "\n", stream)
-
-        yield write
+        yield lambda line: write_now(f"{line}\n", stream)
         return
     with writing(path):
         path.parent.stat()  # no folder is made for it
@@ -113,12 +108,8 @@ def show_table(rows: Sequence[Mapping[str, object]]) -> None:
     out.print(table, soft_wrap=False)
 
 
-def print_plain(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
 def print_json(entry: object) -> None:
-    print_plain(json_line(entry))
+    sys.stdout.write(json_line(entry) + "\n")
 
 
 def json_line(entry: object) -> str:

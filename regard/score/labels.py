@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from operator import add
 
 import numpy as np
@@ -30,26 +31,25 @@ class LabelsScored:
 
 
 def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
-    return _scores(list(gold), list(predicted), MACRO_F1.of(predicted, gold), {})
+    return _scores(list(zip(gold, predicted, strict=True)), MACRO_F1.of(predicted, gold), {})
 
 
 def tag_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
     """Tags come with spaces between them, a sentence a string; of one that was cut, the words at its end have none."""
-    flat_gold, flat_predicted = list[str](), list[str]()
-    for one, other in zip(gold, predicted, strict=True):
-        flat_gold += (words := one.split())
-        flat_predicted += (tags := other.split())
-        flat_predicted += [UNREAD] * (len(words) - len(tags))
+    marked = mark_spans(tag for tags in gold for tag in tags.split())
+    pairs: list[tuple[str, str]] = []
     spans: dict[str, tuple[int, ...]] = {}
-    if mark_spans(flat_gold):
-        for one, other in zip(gold, predicted, strict=True):
-            for kind, counts in found_spans(one.split(), other.split()).items():
-                spans[kind] = tuple(map(add, spans.get(kind, (0, 0, 0)), counts))
-    return _scores(flat_gold, flat_predicted, TAG_F1.of(predicted, gold), dict(sorted(spans.items())))
+    for one, other in zip(gold, predicted, strict=True):
+        wanted, tags = one.split(), other.split()
+        pairs += zip_longest(wanted, tags, fillvalue=UNREAD)
+        for kind, counts in found_spans(wanted, tags).items() if marked else ():
+            spans[kind] = tuple(map(add, spans.get(kind, (0, 0, 0)), counts))
+    return _scores(pairs, TAG_F1.of(predicted, gold), dict(sorted(spans.items())))
 
 
-def _scores(gold: list[str], predicted: list[str], f1: float, spans: dict[str, tuple[int, ...]]) -> LabelsScored:
-    table = Counter(zip(gold, predicted, strict=True))
+def _scores(pairs: list[tuple[str, str]], f1: float, spans: dict[str, tuple[int, ...]]) -> LabelsScored:
+    gold, predicted = ([pair[side] for pair in pairs] for side in range(2))
+    table = Counter(pairs)
     labels = sorted({*gold, *predicted})
     confusion = {one: {other: table[one, other] for other in labels if table[one, other]} for one in labels}
     accuracy, matthews = (metric.of(predicted, gold) for metric in (ACCURACY, MATTHEWS))

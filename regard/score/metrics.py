@@ -170,12 +170,10 @@ def _counts(said: Labels, gold: Labels) -> Floats:
     place = {label: 3 * i for i, label in enumerate(sorted({label for labels in (*said, *gold) for label in labels}))}
     counts = np.zeros((len(gold), 3 * len(place)))
     for row, one, other in zip(counts, said, gold, strict=True):
-        for label in (a for a, b in zip(one, other, strict=False) if a == b):
-            row[place[label]] += 1
-        for label in one:
-            row[place[label] + 1] += 1
-        for label in other:
-            row[place[label] + 2] += 1
+        right = [a for a, b in zip(one, other, strict=False) if a == b]
+        for column, labels in enumerate((right, one, other)):
+            for label in labels:
+                row[place[label] + column] += 1
     return counts
 
 
@@ -279,18 +277,13 @@ def buckets(
 
 
 def by_length(
-    metric: Metric,
-    sources: Sequence[str],
-    outputs: Sequence[Any],
-    references: Sequence[Any],
-    *,
-    edges: Sequence[int] = BUCKETS,
+    metric: Metric, sources: Sequence[str], outputs: Sequence[Any], references: Sequence[Any]
 ) -> list[Bucket]:
     """The value in each bucket that has sentences."""
     each = metric.statistics(outputs, references)
     return [
         Bucket(shortest, longest, int(inside.sum()), float(metric.value(each[inside].sum(0))))
-        for shortest, longest, inside in buckets(sources, edges)
+        for shortest, longest, inside in buckets(sources)
         if inside.any()
     ]
 

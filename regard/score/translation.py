@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from regard.score.alignment import Links, diagonal_links, spaced_words, stronges
 from regard.score.metrics import ALIGNMENT_ERROR, BLEU, TRANSLATION_METRICS, Bucket, by_length
 from regard.score.result import Options, Scored, answered
 
+Pair = tuple[str, str]  # source, target
+T = TypeVar("T")
 TOKENS_AT_ONCE = 2048
 
 
@@ -33,51 +35,48 @@ class Translated:
     diagonal_error: float | None
 
 
-def batches(run: Run, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[list[int], Batch]]:
-    """The pairs as batches of like lengths, with their places."""
+def of_each_pair(run: Run, pairs: Sequence[Pair], measure: Callable[[Sequence[Pair], Batch], Iterable[T]]) -> list[T]:
+    """What is measured of each pair, batch by batch, those of like lengths together."""
     sources, targets = ([pair[side] for pair in pairs] for side in range(2))
     encoded = run.fields.encode({"source": sources, "target": targets})
     lengths = [np.array([len(ids) for ids in encoded[side]]) for side in ("source", "target")]
+    found: dict[int, T] = {}
     for indices in validation_plan(*lengths, tokens=TOKENS_AT_ONCE):
         few = {side: [arrays[i] for i in indices] for side, arrays in encoded.items()}
-        yield [int(i) for i in indices], run.fields.batch(few).to(run.device)
+        values = measure([pairs[i] for i in indices], run.fields.batch(few).to(run.device))
+        found.update(zip(indices.tolist(), values, strict=True))
+    return [found[place] for place in range(len(pairs))]
 
 
-def log_probabilities(runs: Sequence[Run], pairs: Sequence[tuple[str, str]]) -> list[float]:
+def log_probabilities(runs: Sequence[Run], pairs: Sequence[Pair]) -> list[float]:
     """ln p(target | source) of each pair, <eos> included."""
     run = mixture(runs)
     model = scores(run.model)
-    found = [0.0] * len(pairs)
-    for places, batch in batches(run, pairs):
-        with torch.inference_mode():
-            sums = model.log_probs(batch)[0].sum(-1)
-        for place, value in zip(places, sums.tolist(), strict=True):
-            found[place] = value
-    return found
+    with torch.inference_mode():
+        return of_each_pair(run, pairs, lambda _, batch: model.log_probs(batch)[0].sum(-1).tolist())
 
 
-def log_prob_of_each_pair(runs: Sequence[Run], pairs: Iterable[tuple[str, str]], stride: int = 0) -> Iterator[float]:
+def log_prob_of_each_pair(runs: Sequence[Run], pairs: Iterable[Pair], stride: int = 0) -> Iterator[float]:
     """The same as a stream."""
     run = mixture(runs)
     for some in some_at_once(pairs):
         yield from log_probabilities([run], some)
 
 
-def attention_links(run: Run, pairs: Sequence[tuple[str, str]], *, layer: int | None = None) -> list[Links]:
+def attention_links(run: Run, pairs: Sequence[Pair], *, layer: int | None = None) -> list[Links]:
     """The links between white-space words that the model's attention shows while it reads each reference."""
-    found: list[Links] = [frozenset()] * len(pairs)
-    for places, batch in batches(run, pairs):
+
+    def links(some: Sequence[Pair], batch: Batch) -> Iterator[Links]:
         weights = forced_weights(run.model, batch, layer=layer).cpu().numpy()
-        for place, row in zip(places, weights, strict=True):
-            words = (
-                spaced_words(text, run.tokenizer(side).pieces(text))
-                for text, side in zip(pairs[place], ("source", "target"), strict=True)
-            )
-            found[place] = strongest_links(merge(row, *words))
-    return found
+        for (source, target), row in zip(some, weights, strict=True):
+            read = spaced_words(source, run.tokenizer("source").pieces(source))
+            written = spaced_words(target, run.tokenizer("target").pieces(target))
+            yield strongest_links(merge(row, read, written))
+
+    return of_each_pair(run, pairs, links)
 
 
-def diagonal_of(pairs: Sequence[tuple[str, str]]) -> list[Links]:
+def diagonal_of(pairs: Sequence[Pair]) -> list[Links]:
     return [diagonal_links(len(source.split()), len(target.split())) for source, target in pairs]
 
 
@@ -100,7 +99,7 @@ def translated(run: Run, sources: Sequence[str], references: Sequence[str], aske
     return Translated(outputs, values, buckets, error, diagonal)
 
 
-def score_translations(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
+def score_translations(runs: Sequence[Run], examples: Sequence[Pair], asked: Options) -> Scored:
     run = mixture(runs)
     sources, references = ([example[side] for example in examples] for side in range(2))
     found = translated(run, sources, references, asked)
