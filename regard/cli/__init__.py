@@ -15,7 +15,7 @@ from regard.config import UserError
 from regard.data.text import one_line
 
 # isort: off
-from regard.cli import new, check, train, demo, predict, look, score, compare, exchange, listings  # noqa: F401  each adds its commands; help lists them in this order
+from regard.cli import new, check, train, demo, predict, look, score, compare, export, import_, runs, models, info  # noqa: F401  each adds its command; help lists them in this order
 # isort: on
 
 INTERRUPTED = 130

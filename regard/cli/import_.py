@@ -1,29 +1,14 @@
-"""export and import: models in the formats of other programs."""
+"""import: a run from a model that another program wrote."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from regard.cli.options import Output, RunFolder
+from regard.cli.options import Output
 from regard.cli.shell import command, err, out
-
-
-@command
-def export(
-    run: RunFolder,
-    to: Literal["arpa"],  # the form: arpa, for n-grams, as KenLM and SRILM read it
-    output: Output = None,  # the file to write; by default RUN/model.arpa
-) -> None:
-    """Write a run's model in a form that other programs read."""
-    from regard.exchange.arpa import export_run
-
-    path = output or run / "model.arpa"
-    with err.status("Writing …"):
-        export_run(run, path)
-    out.print(f"Wrote {path}.")
 
 
 @command

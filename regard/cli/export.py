@@ -1,0 +1,23 @@
+"""export: a model in the format of another program."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from regard.cli.options import Output, RunFolder
+from regard.cli.shell import command, err, out
+
+
+@command
+def export(
+    run: RunFolder,
+    to: Literal["arpa"],  # the form: arpa, for n-grams, as KenLM and SRILM read it
+    output: Output = None,  # the file to write; by default RUN/model.arpa
+) -> None:
+    """Write a run's model in a form that other programs read."""
+    from regard.exchange.arpa import export_run
+
+    path = output or run / "model.arpa"
+    with err.status("Writing …"):
+        export_run(run, path)
+    out.print(f"Wrote {path}.")
