@@ -89,9 +89,7 @@ class TrainAndValid(Source):
 
     train: str  # training file
     valid: str = ""  # validation file, of the same form; "": hold out some of the training data
-    hold_out: float = (
-        0.0  # share of it that validates instead, where no validation file is named; of a whole file its end
-    )
+    hold_out: float = 0.0  # share of it that validates instead, without a validation file; of a whole file its end
 
     def __post_init__(self) -> None:
         super().__post_init__()
