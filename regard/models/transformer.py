@@ -32,20 +32,6 @@ class Config(StackSettings):
     label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 
-PRESETS = {
-    "tiny": Config(dim=128, heads=4, feed_forward=256, layers=4, dropout=0.3),
-    "base": Config(dim=512, heads=8, feed_forward=2048, layers=6, norm="post"),
-    "big": Config(dim=1024, heads=16, feed_forward=4096, layers=6, norm="post", dropout=0.3),
-}
-
-SIZES = (
-    Config(dim=128, heads=4, feed_forward=512, layers=2),
-    Config(dim=256, heads=4, feed_forward=1024, layers=3),
-    Config(dim=384, heads=6, feed_forward=1536, layers=4),
-    Config(dim=512, heads=8, feed_forward=2048, layers=6),
-)
-
-
 class TransformerDecoder(nn.Module):
     def __init__(self, config: Config, embed: Embedding) -> None:
         super().__init__()
@@ -89,6 +75,15 @@ DESIGN = Design(
     config=Config,
     build=build,
     path="1",
-    sizes=SIZES,
-    presets=PRESETS,
+    sizes=(
+        Config(dim=128, heads=4, feed_forward=512, layers=2),
+        Config(dim=256, heads=4, feed_forward=1024, layers=3),
+        Config(dim=384, heads=6, feed_forward=1536, layers=4),
+        Config(dim=512, heads=8, feed_forward=2048, layers=6),
+    ),
+    presets={
+        "tiny": Config(dim=128, heads=4, feed_forward=256, layers=4, dropout=0.3),
+        "base": Config(dim=512, heads=8, feed_forward=2048, layers=6, norm="post"),
+        "big": Config(dim=1024, heads=16, feed_forward=4096, layers=6, norm="post", dropout=0.3),
+    },
 )

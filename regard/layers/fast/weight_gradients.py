@@ -71,9 +71,10 @@ class _Gathering(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in PRODUCTS and not kwargs and torch.is_grad_enabled():
-            taken = PRODUCTS[func](*args)
-            if taken is not None and self.owns(taken[1]):
-                return self.product(*taken)
+            given = dict(zip(PRODUCTS[func], args, strict=False))
+            matrix = given["matrix"] if "matrix" in given else given["weight"].t()
+            if isinstance(matrix, Tensor) and self.owns(matrix):
+                return self.product(given["x"], matrix, given.get("bias"))
         return func(*args, **(kwargs or {}))
 
     def owns(self, matrix: Tensor) -> bool:
@@ -94,29 +95,14 @@ class _Gathering(TorchFunctionMode):
         return made.view(*x.shape[:-1], -1)
 
 
-Taken = tuple[Tensor, Tensor, Tensor | None] | None
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Taken:
-    return x, weight.t(), bias
-
-
-def _matmul(x: Tensor, matrix: Any) -> Taken:
-    return (x, matrix, None) if isinstance(matrix, Tensor) else None
-
-
-def _addmm(bias: Tensor, x: Tensor, matrix: Tensor) -> Taken:
-    return x, matrix, bias
-
-
-PRODUCTS: dict[Callable[..., Any], Callable[..., Taken]] = {
-    functional.linear: _linear,
-    torch.matmul: _matmul,
-    torch.mm: _matmul,
-    Tensor.matmul: _matmul,
-    Tensor.mm: _matmul,
-    Tensor.__matmul__: _matmul,
-    torch.addmm: _addmm,
+PRODUCTS: dict[Callable[..., Any], tuple[str, ...]] = {  # their arguments, in order
+    functional.linear: ("x", "weight", "bias"),
+    torch.addmm: ("bias", "x", "matrix"),
+    torch.matmul: ("x", "matrix"),
+    torch.mm: ("x", "matrix"),
+    Tensor.matmul: ("x", "matrix"),
+    Tensor.mm: ("x", "matrix"),
+    Tensor.__matmul__: ("x", "matrix"),
 }
 
 
