@@ -52,8 +52,7 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
     machine.use_threads(threads)
     machine.end_with_parent()
     with Folder(folder).only_writer():
-        sentence = "Interrupted before the first step; the same command begins again."
-        with listening(lambda number: leave_at_once(number, sentence)):
+        with leaving_when_asked("Interrupted before the first step; the same command begins again."):
             with err.status("Preparing the data …"):
                 session = Session(recipe, folder, device=device)
             show_plan(session)
@@ -61,25 +60,25 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
 
 
 @contextmanager
-def listening(heard: Callable[[int], None]) -> Iterator[None]:
-    """While this lasts, `heard` is told of SIGINT and SIGTERM at once, by a thread that waits for them: the main one
-    may be in a library for long, and would hear of them only afterwards."""
+def leaving_when_asked(sentence: str) -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM end the process at once: what is on the disk is whole.
+
+    A thread waits for them, since the main one may be in a library for long and would hear of them only afterwards.
+    """
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)  # as the signal module wants it
 
-    def listen() -> None:
-        while number := os.read(ear, 1)[0]:
-            heard(number)
+    def leave() -> None:
+        if number := os.read(ear, 1)[0]:
+            leave_at_once(number, sentence)
 
-    listener = threading.Thread(target=listen, daemon=True)
+    listener = threading.Thread(target=leave, daemon=True)
     listener.start()
     before = signal.set_wakeup_fd(mouth)
-    handlers = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
     try:
-        yield
+        with handled_by(lambda *_: None):
+            yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         signal.set_wakeup_fd(before)
         os.write(mouth, b"\0")  # no signal has this number
         listener.join()
@@ -87,8 +86,18 @@ def listening(heard: Callable[[int], None]) -> Iterator[None]:
         os.close(mouth)
 
 
+@contextmanager
+def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM are this handler's."""
+    before = {number: signal.signal(number, handler) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, usual in before.items():
+            signal.signal(number, usual)
+
+
 def leave_at_once(number: int, sentence: str) -> NoReturn:
-    """What is on the disk is whole."""
     shown = "\r\x1b[2K\x1b[?25h" if err.is_terminal else ""  # clears the line and shows the cursor, which Rich hid
     os.write(sys.stderr.fileno(), f"{shown}{sentence}\n".encode())
     os._exit(128 + number)
@@ -152,13 +161,13 @@ def follow(session: Session) -> bool:
         return True
     asked: list[int] = []
 
-    def ask(number: int) -> None:
+    def ask(number: int, frame: object) -> None:
         if asked:
             leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
         asked.append(number)
 
     live = Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal)
-    with listening(ask), live:
+    with handled_by(ask), live:
         began = session.training.seconds
         told = False
         for progress in session.steps():
