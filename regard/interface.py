@@ -122,24 +122,22 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Ids:
-    """A sequence of ids, as many as there are tokens."""
+class Numbered:
+    """What stands for something else: a token, a name."""
 
     size: int  # different ones
 
 
-@dataclass(frozen=True)
-class Label:
+class Ids(Numbered):
+    """A sequence of ids, as many as there are tokens."""
+
+
+class Label(Numbered):
     """One of so many names, for the whole example."""
 
-    size: int
 
-
-@dataclass(frozen=True)
-class TagIds:
+class TagIds(Numbered):
     """One of so many names, for each place of the source."""
-
-    size: int
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ class Picture:
     channels: int
 
 
-Shape = Ids | Label | TagIds | Picture
+Shape = Numbered | Picture
 
 
 @dataclass(frozen=True)

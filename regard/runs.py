@@ -52,19 +52,15 @@ def listed(folder: Folder) -> Listed:
         if of_another_version(recipe):
             step = int(entries[-1].get("step", 0)) if entries else 0
             return Listed(name, task, model, "of another version", step, "", megabytes)
-        step = int(saved_facts(folder)["step"]) if folder.last.exists() else 0
+        step = 0
+        if folder.last.exists():
+            with safetensors.safe_open(str(folder.last), framework="np") as file:  # its head alone is read
+                step = int(json.loads((file.metadata() or {})["facts"])["step"])
     except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):
         return Listed(name, "?", "?", "damaged", 0, "", megabytes)
     finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
     state = "finished" if finished else "stopped" if step else "not begun"
     return Listed(name, task, model, "training" if in_use(folder) else state, step, best(entries), megabytes)
-
-
-def saved_facts(folder: Folder) -> dict[str, Any]:
-    """The facts in last/, from the head of the file alone."""
-    with safetensors.safe_open(str(folder.last), framework="np") as file:
-        facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
-    return facts
 
 
 def log_entries(folder: Folder) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ def begin_with(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int:
         raise UserError("This model reads no vectors of words: leave train.vectors out.")
     wide, first = vectors.dim, tokenizer.offset
     places = {word: place for place, word in enumerate(tokenizer.surface(range(first, tokenizer.size)), start=first)}
-    found = set()
+    known = len(places)
     for number, line in enumerate(read_lines(path), start=1):
         word, *numbers = line.rstrip().split(" ")
         if number == 1 and len(numbers) == 1:
@@ -33,15 +33,14 @@ def begin_with(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int:
                 f"{path}, line {number}: {len(numbers)} numbers, but the model's vectors have {wide}: "
                 f"set the model's width to {len(numbers)}."
             )
-        place = places.get(word)
-        if place is None or word in found:
+        place = places.pop(word, None)  # a word that comes again is passed over
+        if place is None:
             continue
         try:
             vector = torch.from_numpy(np.array(numbers, dtype=np.float32))
         except ValueError:
             raise UserError(f"{path}, line {number}: not a word and {wide} numbers.") from None
         vectors.put(place, vector)
-        found.add(word)
-    if not found:
-        raise UserError(f"{path} has none of the {len(places):,} words of the training text.")
-    return len(found)
+    if len(places) == known:
+        raise UserError(f"{path} has none of the {known:,} words of the training text.")
+    return known - len(places)

@@ -17,7 +17,7 @@ from torch import nn
 
 from regard import usercode
 from regard.config import fields_of, is_setting, shown
-from regard.interface import Ids, Label, Shape, Shapes, TagIds, UserError
+from regard.interface import Ids, Numbered, Shape, Shapes, UserError
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Design:
     path: str = ""  # steps that a signal takes between two words n apart (Vaswani 2017, table 1)
 
 
-def size_of(shape: Shape | None, kind: type[Ids | Label | TagIds] = Ids) -> int:
+def size_of(shape: Shape | None, kind: type[Numbered] = Ids) -> int:
     """How many different ids, labels or tags there are, of a side that must be of this kind."""
     if not isinstance(shape, kind):
         raise UserError(f"This model is built for {kind.__name__} and got {shape}: choose another model or task.")

@@ -18,7 +18,7 @@ from torch import nn
 from regard.checkpoint import Folder, read_tensors, reason, refuse_another_version
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.sources import find
-from regard.interface import Ids, Label, Shapes, TagIds, UserError
+from regard.interface import Numbered, Shapes, UserError
 from regard.models import design_of
 from regard.recipe import Recipe
 from regard.tasks.registry import TASKS
@@ -89,7 +89,7 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Fold
     known = [meaning(theirs[side]) for side in theirs]
     other: set[str] = set()
     for side, shape in vars(fields.shapes).items():
-        if isinstance(shape, Ids | Label | TagIds) and meaning(fields[side]) not in known:
+        if isinstance(shape, Numbered) and meaning(fields[side]) not in known:
             other |= sized_by(recipe, fields.shapes, side)
     own_weights = weights(model)
     wanted = [name for name in own_weights if name not in other and name.startswith(tuple(parts) or "")]
