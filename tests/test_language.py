@@ -710,8 +710,8 @@ def test_every_model_resumes_bit_for_bit(tmp_path, model, unit):
 
 def test_the_table_of_features_learns_faster_than_the_network(tmp_path):
     training = session(tmp_path, "run", model={**RNN, "head": "features", "reach": 3, "rows": 19}).training
-    names = iter(training.names)
-    paces = {next(names): group["pace"] for group in training.optimiser.param_groups for _ in group["params"]}
+    names = {parameter: name for name, parameter in training.model.named_parameters()}
+    paces = {names[each]: group["pace"] for group in training.optimiser.param_groups for each in group["params"]}
     assert paces.pop("head.features.table") == 10.0
     assert set(paces.values()) == {1.0}
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from command import ENVIRONMENT, REGARD, Call, Result
 
-from regard import Prediction, Session, read_recipe
+from regard import Prediction, Run, Session, read_recipe
 from regard.predict.inputs import AT_ONCE
 from regard.score.result import answered
 
@@ -203,6 +204,7 @@ def test_answers_are_told_before_the_next_are_made():
             yield f"line {number}"
 
     asking: Any = SimpleNamespace(task=SimpleNamespace(answer=answer))
+    asking.answers = partial(Run.answers, asking)
     found = answered(asking, asked(), None, events.append)
     assert found == [f"LINE {number}" for number in range(AT_ONCE + 3)]
     once = ["read"] * AT_ONCE + [f"asked for {AT_ONCE} from 0"] + found[:AT_ONCE]

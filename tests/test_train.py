@@ -205,13 +205,17 @@ def test_a_finished_run_names_what_ended_it_and_raised_that_goes_on(tmp_path, ca
     recipe_in(tmp_path)
     command = ("train", tmp_path / "toy.toml", *settings)
     assert call(*command, "-o", tmp_path / "run").code == 0
-    step = read_tensors(tmp_path / "run" / "last" / "state.safetensors")[1]["step"]
+    facts = read_tensors(tmp_path / "run" / "last" / "state.safetensors")[1]
+    step = facts["step"]
     said = call(*command, "-o", tmp_path / "run")
     assert said.code == 0 and said.out.count("This run is finished") == 1
     (told,) = re.findall(r"raise (train\.\S+(?: and train\.\S+)*) to go on\.", said.out)
     assert told.split(" and ") == named
     values = {key: json.loads(value) for key, value in (setting.split("=") for setting in settings)}
-    more = [f"{key}={(3 if values[key] >= 1 else 1e6) * values[key]}" for key in named]
+    raised = {key: 3 * values[key] for key in named}
+    if "train.minutes" in raised:
+        raised["train.minutes"] = (facts["seconds"] + 1) / 60
+    more = [f"{key}={value}" for key, value in raised.items()]
     went_on = call(*command, *more, "-o", tmp_path / "run")
     assert went_on.code == 0 and f"Going on in {tmp_path / 'run'} from step {step}" in went_on.out
     assert read_tensors(tmp_path / "run" / "last" / "state.safetensors")[1]["step"] > step

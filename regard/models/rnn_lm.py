@@ -25,7 +25,7 @@ class Config(RecurrentSettings):
     head: Literal["softmax", "adaptive", "features"] = "softmax"  # adaptive: rare types in groups; or + hashed n-grams
     reach: Annotated[int, between(1, 10)] = 2  # of the hashed n-grams: the latest tokens they see, at most
     rows: Width = 1000  # of the hashed n-grams: places to keep contexts in, for each length
-    dropout: Share = 0.2  # on embeddings, states and before the output
+    dropout: Share = 0.2  # on embeddings, between layers and before the output
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,6 +37,7 @@ class Config(RecurrentSettings):
     project: bool = False  # look at learnt projections of the source states, as dot and its like do to match widths
     lexical: bool = False  # looking at a word brings back its own vector beside its state
     tie: bool = True  # the output matrix is the target embedding
+    dropout: Share = 0.1  # on embeddings, source states and before the output
     label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:

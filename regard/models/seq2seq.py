@@ -34,6 +34,7 @@ class Config(RecurrentSettings):
     context: Rung = "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of states, every step)
     reverse: bool = True  # read the source last word first
     lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
+    dropout: Share = 0.1  # on embeddings, between layers and before the output
     label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
 
 
