@@ -18,6 +18,7 @@ from regard.interface import Label, Padded, Picture, Shapes, UserError
 from regard.layers.attention import watch
 from regard.look.weights import rollout
 from regard.models import vit
+from regard.tasks.pictures import patch_side
 
 HEIGHT, WIDTH, PATCH = 12, 8, 4
 
@@ -176,3 +177,10 @@ def test_a_file_of_another_format_is_a_sentence(tmp_path, content):
         read_pictures(tmp_path / "x.npz")
     with pytest.raises(UserError, match="does not exist"):
         read_pictures(tmp_path / "y.npz")
+
+
+@pytest.mark.parametrize(
+    ("size", "side"), [((28, 28), 7), ((32, 32), 8), ((224, 224), 16), ((12, 8), 4), ((30, 20), 10), ((5, 7), 1)]
+)
+def test_patches_divide_the_picture_and_are_few(size, side):
+    assert patch_side(*size) == side

@@ -27,8 +27,8 @@ from regard.models.parts import StackSettings, stack_of
 class Config(StackSettings):
     activation = "gelu"  # not a setting
     patch: Width = 4  # pixels along the side of a patch
-    dim: Width = 96  # width of a patch's vector, throughout
-    feed_forward: Width = 192  # width inside the feed-forward layers
+    dim: Width = 128  # width of a patch's vector, throughout
+    feed_forward: Width = 256  # width inside the feed-forward layers
     positions: PositionName = "learned"  # how a patch knows where it stands
     pool: Literal["first", "mean"] = "first"  # a learnt vector before the patches (class token), or the mean of all
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
@@ -78,7 +78,7 @@ DESIGN = Design(
     sizes=(
         Config(dim=64, feed_forward=128, layers=3),
         Config(),
-        Config(dim=128, feed_forward=256, layers=5),
+        Config(dim=192, feed_forward=384, layers=5),
         Config(dim=256, heads=8, feed_forward=512, layers=6),
     ),
 )

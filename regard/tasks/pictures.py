@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import torch
 from regard.check.faults import Checked, Finding, Summary
 from regard.data.fields import LabelField
 from regard.data.pictures import Npz, PictureField, read_pictures
+from regard.data.sources import find
 from regard.interface import Classifies, UserError
 from regard.layers.attention import watch
 from regard.look.weights import NOT_ATTENTION, inside, label_gradient, rollout
@@ -98,8 +100,17 @@ def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "source", "target")
     data = Npz(**asked.train_and_valid())
     recipe, reasons = new_labelled(asked, data, NoTokens(), {})
-    train = replace(recipe.train, epochs=max(12, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
-    return replace(recipe, train=train), reasons
+    train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
+    side = patch_side(*read_pictures(find(data.train, asked.folder))[0].shape[1:3])
+    reasons["model.patch"] = "few patches are quick to attend to, and each shows a part of the thing."
+    return replace(recipe, model=replace(recipe.model, patch=side), train=train), reasons
+
+
+def patch_side(height: int, width: int) -> int:
+    """The smallest patch that divides both sides, has 7 pixels or more a side, and comes at most 196 times."""
+    both = math.gcd(height, width)
+    sides = (side for side in range(7, both + 1) if both % side == 0 and height * width <= 196 * side * side)
+    return next(sides, both)
 
 
 def check(recipe: Recipe, write: Path | None) -> Checked:
