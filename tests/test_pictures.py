@@ -180,7 +180,17 @@ def test_a_file_of_another_format_is_a_sentence(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("size", "side"), [((28, 28), 7), ((32, 32), 8), ((224, 224), 16), ((12, 8), 4), ((30, 20), 10), ((5, 7), 1)]
+    ("size", "side"),
+    [
+        ((28, 28), 7),
+        ((32, 32), 8),
+        ((8, 8), 2),
+        ((224, 224), 16),
+        ((12, 8), 2),
+        ((30, 20), 5),
+        ((5, 7), 1),
+        ((3, 3), 1),
+    ],
 )
 def test_patches_divide_the_picture_and_are_few(size, side):
     assert patch_side(*size) == side

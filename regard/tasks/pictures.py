@@ -107,10 +107,10 @@ def new(asked: Request) -> Made:
 
 
 def patch_side(height: int, width: int) -> int:
-    """The smallest patch that divides both sides, has 7 pixels or more a side, and comes at most 196 times."""
+    """The largest patch of at most 16 pixels a side that divides the picture into 16 or more."""
     both = math.gcd(height, width)
-    sides = (side for side in range(7, both + 1) if both % side == 0 and height * width <= 196 * side * side)
-    return next(sides, both)
+    sides = (side for side in range(min(16, both), 0, -1) if both % side == 0 and height * width >= 16 * side * side)
+    return next(sides, 1)
 
 
 def check(recipe: Recipe, write: Path | None) -> Checked:
