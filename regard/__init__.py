@@ -1,9 +1,9 @@
 """Train, use, compare and look inside every sequence model, on the machine you have.
 
 >>> import regard
->>> m = regard.load("runs/demo")
->>> m.predict("They are watching .").text
->>> print(m.look("They are watching ."))
+>>> run = regard.train({"task": "translation"}, "runs/toy", data=pairs)     # or regard.load("runs/demo")
+>>> run.predict("They are watching .").text
+>>> run.look("They are watching .")                                         # a picture in a notebook
 """
 
 from __future__ import annotations
@@ -15,33 +15,57 @@ from typing import TYPE_CHECKING, Any
 # its speed is lost; a shorter spin costs nothing where the cores are free. It must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-
 if TYPE_CHECKING:
-    from regard.interface import UserError
+    from regard.interface import Progress, UserError
     from regard.layers.cells import Cell
     from regard.loading import load, read_recipe
     from regard.predict.decoding import Decoding, Prediction
+    from regard.recipe import Recipe
     from regard.run import Run
+    from regard.train.api import train, training
     from regard.train.session import Session
 
-__all__ = ["Cell", "Decoding", "Prediction", "Run", "Session", "UserError", "load", "read_recipe"]
+__all__ = [
+    "Cell",
+    "Decoding",
+    "Prediction",
+    "Progress",
+    "Recipe",
+    "Run",
+    "Session",
+    "UserError",
+    "load",
+    "read_recipe",
+    "train",
+    "training",
+]
 
 _HOMES = {
     "Cell": "regard.layers.cells",
     "Decoding": "regard.predict.decoding",
     "Prediction": "regard.predict.decoding",
+    "Progress": "regard.interface",
+    "Recipe": "regard.recipe",
     "Run": "regard.run",
     "Session": "regard.train.session",
     "UserError": "regard.interface",
     "load": "regard.loading",
     "read_recipe": "regard.loading",
+    "train": "regard.train.api",
+    "training": "regard.train.api",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     """Each name is imported when it is first used, so that `regard --help` need not wait for torch."""
+    from importlib import import_module, metadata
+
+    if name == "__version__":
+        return metadata.version("regard")
     if name not in _HOMES:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    from importlib import import_module
-
     return vars(import_module(_HOMES[name]))[name]

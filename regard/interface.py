@@ -268,6 +268,13 @@ class Generates(Protocol):
 
 
 @runtime_checkable
+class Encodes(Protocol):
+    """Turns what it reads into states: (batch, time, dim), and which places are real."""
+
+    def encode(self, batch: Batch) -> Padded: ...
+
+
+@runtime_checkable
 class Classifies(Protocol):
     """Names a sentence: ln P(label), (batch, labels), in the order of the label vocabulary."""
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, Literal, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from regard.config import unknown
 from regard.data.fields import Fields
+from regard.data.in_memory import rows_of
+from regard.data.sources import examples
 from regard.data.tokens import Tokenizer
-from regard.interface import BOS, UNK, Batch, UserError
+from regard.interface import BOS, UNK, Batch, Encodes, Padded, UserError
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.recipe import Recipe
-from regard.tasks import Task
+from regard.score.result import Options, Scored
+from regard.tasks import Task, nothing
+
+EMBEDDED = 64  # inputs that become vectors together
 
 
 @dataclass(frozen=True)
@@ -58,17 +68,44 @@ class Run:
         line_end = self.tokenizer("target").encode_all(["\n"], continued=True)[0]
         return line_end if self.whole_file and line_end and UNK not in line_end else [BOS]
 
-    @overload
-    def predict(self, raws: str, how: Decoding | None = None) -> Prediction: ...
+    def __repr__(self) -> str:
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return f"Run({self.name!r}: {self.model_title} for {self.task.name}, {parameters / 1e6:.2f} M parameters)"
 
     @overload
-    def predict(self, raws: Iterable[Any], how: Decoding | None = None) -> list[Prediction]: ...
+    def predict(self, raws: str, how: Decoding | None = None, **settings: Any) -> Prediction: ...
 
-    def predict(self, raws: Any, how: Decoding | None = None) -> Any:
-        """One Prediction for a text, a list of them for several."""
-        if isinstance(raws, str):
+    @overload
+    def predict(self, raws: Iterator[Any], how: Decoding | None = None, **settings: Any) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict(self, raws: Iterable[Any], how: Decoding | None = None, **settings: Any) -> list[Prediction]: ...
+
+    def predict(self, raws: Any, how: Decoding | None = None, **settings: Any) -> Any:
+        """One Prediction for one input (a text, a picture), a list of them for a list, a stream for an iterator.
+
+        Settings of decoding are those of `regard predict`: beam=5, n_best=3, sample=True, temperature=0.8, top_p=0.95 …
+        """
+        if settings:
+            how = self.decoding(how, **settings)
+        if self.is_one(raws):
             return self.task.answer(self, [raws], how)[0]
-        return self.task.answer(self, list(raws), how)
+        answers = (answer for _, answer in self.answers(raws, how))
+        return answers if isinstance(raws, Iterator) else list(answers)
+
+    def decoding(self, how: Decoding | None = None, **settings: Any) -> Decoding:
+        """How to write: the task's own way, or another, with these settings."""
+        base = how or self.task.decoding
+        if base is None:
+            raise UserError(f"{', '.join(settings)}: {self.task.name} gives labels, and decodes nothing: leave it out.")
+        for name in settings:
+            if name not in vars(base):
+                raise unknown(name, vars(base), "The setting of decoding")
+        return dataclasses.replace(base, **settings)
+
+    def is_one(self, raws: Any) -> bool:
+        """Whether this is one input, and not several."""
+        return self.fields[next(iter(self.task.fields))].is_one(raws)
 
     def answers(
         self, raws: Iterable[Any], how: Decoding | None, *, at_once: int = AT_ONCE
@@ -79,9 +116,76 @@ class Run:
             yield from zip(some, self.task.answer(self, some, how, first_line=done), strict=True)
             done += len(some)
 
+    def texts(self, raws: Iterable[Any], how: Decoding | None, heard: Callable[[str], None] | None) -> list[str]:
+        """What it answers; `heard` gets each answer as it comes."""
+        found: list[str] = []
+        for _, answer in self.answers(raws, how):
+            found.append(answer.text)
+            if heard is not None:
+                heard(answer.text)
+        return found
+
+    def score(self, data: Any, **options: Any) -> Scored:
+        """The task's metrics on these examples, a list, a DataFrame, or a file of the training data's form.
+
+        Options: how=Decoding(…), by_length=True, gold=alignments.
+        """
+        found: Scored = self.task.score([self], self.examples(data), Options(**options))
+        return found
+
+    def log_prob(self, examples: Any) -> Any:
+        """ln p of one example (a text, or a pair of source and target), or a list of them for several."""
+        if self.task.log_probs is nothing:
+            raise UserError(f"{self.task.name} has no probability of a text: predict gives one for each label.")
+        one = isinstance(examples, str | tuple)
+        rows = [example if isinstance(example, tuple) else (example,) for example in ([examples] if one else examples)]
+        found = list(self.task.log_probs([self], rows))
+        return found[0] if one else found
+
+    def embed(self, raws: Any, pool: Literal["mean", "first", "last"] = "mean") -> NDArray[np.float32]:
+        """A vector for one input, (dim,), or a matrix for several, (inputs, dim): the model's last states over the
+        real tokens of what it reads, their mean, the first or the last of them."""
+        if not isinstance(self.model, Encodes):
+            raise UserError(f"{self.model_title} has no states to make vectors of: choose a neural model.")
+        several = [raws] if self.is_one(raws) else raws
+        side = next(iter(self.task.fields))
+        read = (self.fields.encode({side: some}) for some in some_at_once(several, EMBEDDED))
+        batches = (self.fields.batch(each).to(self.device) for each in read)
+        vectors = np.concatenate([pooled(self.model.encode(batch), pool) for batch in batches])
+        return vectors[0] if self.is_one(raws) else vectors
+
     def look(self, source: Any, target: str | None = None) -> Any:
         """What the model looks at while it makes its answer to `source`, or `target` if given."""
-        return self.task.look(self, source, target)
+        seen = self.task.look(self, source, target)
+        if seen is None:
+            raise UserError(f"There is no attention to look at in {self.task.name}: try regard look --gates.")
+        return seen
+
+    def save(self, path: str | Path) -> Run:
+        """A copy of the run folder, with all that `regard.load` needs; what only resuming needs stays behind."""
+        if not self.name or " + " in self.name:
+            raise UserError("A mixture of runs is in no folder: save each of them.")
+        kept = shutil.ignore_patterns("last", "data", "lock", ".*")
+        shutil.copytree(self.name, path, ignore=kept)
+        return dataclasses.replace(self, name=str(path))
+
+    def examples(self, data: Any) -> list[tuple[Any, ...]]:
+        """Raw examples in memory, or those of a file of the training data's form."""
+        if isinstance(data, str | Path):
+            return list(examples(self.recipe.data.reading([Path(data)]), "valid", Path.cwd()))
+        return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
+
+
+@torch.inference_mode()
+def pooled(states: Padded, pool: str) -> NDArray[np.float32]:
+    values, mask = states.values.float(), states.mask[..., None]
+    if pool == "mean":
+        vectors = (values * mask).sum(1) / mask.sum(1)
+    else:
+        places = states.lengths - 1 if pool == "last" else torch.zeros_like(states.lengths)
+        vectors = values[torch.arange(len(values)), places]
+    found: NDArray[np.float32] = vectors.cpu().numpy()
+    return found
 
 
 def build_model(recipe: Recipe, fields: Fields) -> nn.Module:

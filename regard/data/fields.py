@@ -51,6 +51,10 @@ class Field(ABC):
     @abstractmethod
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded: ...
 
+    def is_one(self, raw: Any) -> bool:
+        """Whether this is one value of it, and not several."""
+        return isinstance(raw, str)
+
     @classmethod
     def train(cls, raws: Iterable[Any]) -> Field:
         return cls()

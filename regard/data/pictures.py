@@ -80,6 +80,9 @@ class PictureField(Field):
                 )
         return [np.asarray(raw, np.uint8).reshape(-1) for raw in raws]
 
+    def is_one(self, raw: Any) -> bool:
+        return np.shape(raw)[:2] == self.size[:2] if hasattr(raw, "shape") else False
+
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         values = torch.from_numpy(np.stack(arrays).reshape(len(arrays), self.size[0], self.width)).float()
         return Padded((values - self.mean) / self.spread, torch.ones(values.shape[:2], dtype=torch.bool))

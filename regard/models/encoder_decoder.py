@@ -40,6 +40,10 @@ class EncoderDecoder(nn.Module):
         self.decoder = decoder
         self.longest = longest  # tokens there is room for on either side; None: any number
 
+    def encode(self, batch: Batch) -> Padded:
+        encoded: Encoded = self.encoder(batch.source)
+        return Padded(encoded.states, encoded.mask)
+
     def hidden(self, batch: Batch) -> Tensor:
         """The decoder's states while it reads the reference."""
         assert batch.target is not None

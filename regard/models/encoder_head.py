@@ -96,6 +96,10 @@ class EncoderWithHead(nn.Module):
         encoded: Encoded = self.encoder(batch.source, *(batch.beside[name] for name in self.beside))
         return encoded
 
+    def encode(self, batch: Batch) -> Padded:
+        encoded = self.encoded(batch)
+        return Padded(encoded.states, encoded.mask)
+
     def loss(self, batch: Batch) -> Loss:
         assert batch.target is not None
         return self.head.loss(self.encoded(batch), batch.target)

@@ -45,6 +45,10 @@ class LanguageModel(nn.Module):
         hidden, recent, answers, after = self._read(batch)
         return self.head.loss(hidden, answers, recent)._replace(state=after)
 
+    def encode(self, batch: Batch) -> Padded:
+        assert batch.target is not None
+        return Padded(self._read(batch)[0], batch.target.but_end().before().mask)
+
     def logits(self, batch: Batch) -> Tensor:
         hidden, recent, _, _ = self._read(batch)
         return self.head.logits(hidden, recent)  # (batch, target - 1, vocab)

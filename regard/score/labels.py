@@ -14,7 +14,7 @@ from regard.data.spans import found_spans, mark_spans
 from regard.interface import UserError
 from regard.run import Run
 from regard.score.metrics import ACCURACY, MACRO_F1, MATTHEWS, TAG_F1
-from regard.score.result import Options, Scored, answered
+from regard.score.result import Options, Scored
 
 MOST_LABELS = 12  # in a table as wide as a terminal
 UNREAD = "(not read)"  # the tag of a word behind what the model can read
@@ -71,7 +71,7 @@ def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], 
     if len(runs) > 1:
         raise UserError("Labels are scored one run at a time: give one RUN and a FILE.")
     sources, gold = ([example[side] for example in examples] for side in range(2))
-    return [gold, answered(runs[0], sources, None, asked.told)]
+    return [gold, runs[0].texts(sources, None, asked.told)]
 
 
 def _shown(found: LabelsScored, unit: str) -> Scored:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from regard.predict.decoding import Decoding
-from regard.run import Run
 from regard.score.alignment import Links
 
 
@@ -26,12 +25,10 @@ class Scored:
     lines: list[str]  # for people
     facts: dict[str, Any]  # for JSON
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
-def answered(run: Run, raws: Iterable[Any], how: Decoding | None, told: Callable[[str], None] | None) -> list[str]:
-    """What a run answers, as `predict` does."""
-    found: list[str] = []
-    for _, answer in run.answers(raws, how):
-        found.append(answer.text)
-        if told is not None:
-            told(answer.text)
-    return found
+    def __getitem__(self, name: str) -> Any:
+        """A figure by its name: run.score(pairs)["bleu"]."""
+        found = self.facts[name]
+        return found["value"] if isinstance(found, dict) and "value" in found else found

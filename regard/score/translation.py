@@ -17,7 +17,7 @@ from regard.predict.inputs import some_at_once
 from regard.run import Run, mixture
 from regard.score.alignment import Links, diagonal_links, spaced_words, strongest_links
 from regard.score.metrics import ALIGNMENT_ERROR, BLEU, TRANSLATION_METRICS, Bucket, by_length
-from regard.score.result import Options, Scored, answered
+from regard.score.result import Options, Scored
 
 Pair = tuple[str, str]  # source, target
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def translated(run: Run, sources: Sequence[str], references: Sequence[str], aske
     """Translate the sources and measure the outputs; with gold links, the attention over the references too."""
     if not sources or len(sources) != len(references):
         raise UserError(f"{len(sources)} sources and {len(references)} references: give as many of each.")
-    outputs = answered(run, sources, asked.how, asked.told)
+    outputs = run.texts(sources, asked.how, asked.told)
     gold = asked.gold
     error = diagonal = None
     if gold is not None:

@@ -68,6 +68,9 @@ class PictureMap:
         text.append(f"{self.answer}: {self.kind}, {most}: {LEGEND}", style="dim")
         return text
 
+    def _repr_html_(self) -> str:  # in a notebook
+        return self.svg()
+
     def svg(self, size: int = 448) -> str:
         """The picture, `size` wide, and over it a pane for each patch, the stronger the more it was looked at."""
         rows, columns = self.weights.shape

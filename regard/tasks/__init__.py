@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from regard.data.fields import Field, Fields
+from regard.data.in_memory import keep_pairs
 from regard.data.sources import Source
 from regard.data.text import one_line
 from regard.predict.decoding import Decoding, Prediction
@@ -80,6 +81,7 @@ class Task:
     right: Callable[[str, str], float] = right_or_wrong  # (output, reference) -> how much of it is right, 0 to 100
     inputs: Callable[..., Any] = text_lines  # (file or None, errors) -> raw inputs, for `predict`
     given: Callable[[str], Any] = typed_text  # what is typed after `look RUN` -> raw inputs: a sentence, or a file's
+    keep: Callable[..., Any] = keep_pairs  # (rows, place) -> a file of examples that a Python program holds
     decoding: Decoding | None = None  # how to write; None: nothing is written step by step
     look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> what it looked at
     look_closely: Callable[..., Any] = nothing  # the same, every layer and head, for a page

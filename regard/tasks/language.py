@@ -12,6 +12,7 @@ import torch
 from regard.data import world
 from regard.data.batches import Encoded, Examples, Shuffled
 from regard.data.fields import Fields, TextField
+from regard.data.in_memory import keep_texts
 from regard.data.sources import UNDECIDED, Arpa, Text, World
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokens import TextTokens
@@ -147,6 +148,7 @@ TASK = Task(
     contenders=("ngram", "neural_lm", "rnn_lm cell=tanh", "rnn_lm cell=lstm", "gpt"),
     demo_model="rnn_lm",
     toy=(("a b c",), ("c",)),
+    keep=keep_texts,
     corpus=TextCorpus,
     new=new_language_model,
     check=refuse_check,

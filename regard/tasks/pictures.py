@@ -14,6 +14,7 @@ import torch
 
 from regard.check.faults import Checked, Finding, Summary
 from regard.data.fields import LabelField
+from regard.data.in_memory import keep_pictures
 from regard.data.pictures import Npz, PictureField, read_pictures
 from regard.data.sources import find
 from regard.interface import Classifies, UserError
@@ -154,6 +155,7 @@ TASK = replace(
     contenders=("vit",),
     demo_model="vit",
     toy=((TOY[0], "x"), (TOY[1], "y")),
+    keep=keep_pictures,
     corpus=PictureCorpus,
     new=new,
     check=check,

@@ -9,6 +9,7 @@ from typing import Any
 from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import SpellingField, TagField, TextField
+from regard.data.in_memory import keep_tagged
 from regard.data.sources import UNDECIDED, Conll, World
 from regard.data.spans import with_words
 from regard.data.text import one_line
@@ -95,6 +96,7 @@ TASK = Task(
     contenders=("birnn", "encoder", "cnn"),
     demo_model="birnn",
     toy=(("a b c", "x y y"), ("c", "y")),
+    keep=keep_tagged,
     corpus=TagCorpus,
     new=new,
     check=check_examples,

@@ -1,0 +1,90 @@
+"""Examples that a Python program holds, written as files that a recipe can name: a run then depends on nothing that is
+gone when the program ends, and can be resumed, checked and scored from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.interface import UserError
+
+FIELDS = ("source", "target")  # of a line of JSONL
+Kept = dict[str, Any]  # how `new` is asked for a recipe of what was written: its file, its fields
+
+
+def rows_of(data: Any) -> Iterator[Any]:
+    """Tuples, dictionaries, a dictionary of columns, or a DataFrame (pandas, polars), one example after another."""
+    if isinstance(data, str | bytes):
+        raise UserError(
+            "Data is a list of examples, and a text was given: put it in a list, or give a file to a recipe."
+        )
+    if isinstance(data, Mapping):
+        return zip(*data.values(), strict=True)
+    if hasattr(data, "itertuples"):
+        rows: Iterator[Any] = data.itertuples(index=False, name=None)
+        return rows
+    if hasattr(data, "iter_rows"):
+        rows = data.iter_rows()
+        return rows
+    return (tuple(row.values()) if isinstance(row, Mapping) else row for row in data)
+
+
+def pairs_in(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) != 2:
+            raise UserError(
+                f"Example {number} is {str(row)[:80]!r}, and must have two parts: what is read, and the answer."
+            )
+        yield row[0], row[1]
+
+
+def keep_pairs(rows: Iterable[Any], place: Path) -> Kept:
+    """Two texts, or a text and its label, a line of JSONL each."""
+    path = place.with_suffix(".jsonl")
+    with path.open("w", encoding="utf-8") as file:
+        for pair in pairs_in(rows):
+            entry = {
+                name: value if isinstance(value, str) else str(value) for name, value in zip(FIELDS, pair, strict=True)
+            }
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+    return {"file": path, "source": FIELDS[0], "target": FIELDS[1]}
+
+
+def keep_tagged(rows: Iterable[Any], place: Path) -> Kept:
+    """Words and their tags, as lists or with spaces between them, in CoNLL's columns."""
+    path = place.with_suffix(".conll")
+    with path.open("w", encoding="utf-8") as file:
+        for number, pair in enumerate(pairs_in(rows), start=1):
+            words, tags = (part.split() if isinstance(part, str) else [str(each) for each in part] for part in pair)
+            if len(words) != len(tags):
+                raise UserError(
+                    f"Example {number} has {len(words)} words and {len(tags)} tags: give one tag for each word."
+                )
+            file.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
+    return {"file": path}
+
+
+def keep_texts(rows: Iterable[Any], place: Path) -> Kept:
+    """A text a line; where one has several lines, each is a paragraph, with a blank line between them."""
+    path = place.with_suffix(".txt")
+    texts = [str(row[0] if isinstance(row, tuple) else row) for row in rows]
+    several = any("\n" in text.strip("\n") for text in texts)
+    with path.open("w", encoding="utf-8") as file:
+        for text in texts:
+            lines = [line for line in text.splitlines() if line.strip()]
+            file.write("\n".join(lines) + ("\n\n" if several else "\n"))
+    return {"file": path, "unit": "paragraph" if several else "line"}
+
+
+def keep_pictures(rows: Iterable[Any], place: Path) -> Kept:
+    """Arrays of uint8 (height, width[, channels]) and a label each, as one .npz."""
+    path = place.with_suffix(".npz")
+    images, labels = zip(*pairs_in(rows), strict=True)
+    np.savez(
+        path, images=np.stack([np.asarray(image) for image in images]), labels=np.array([str(name) for name in labels])
+    )
+    return {"file": path}

@@ -1,0 +1,158 @@
+"""Training from Python: a recipe, perhaps with data that the program holds, and a run folder in; a Run out."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard import machine
+from regard.checkpoint import Folder, make_folder, writing
+from regard.config import choose
+from regard.data.in_memory import rows_of
+from regard.data.text import content_hash
+from regard.interface import Progress, UserError
+from regard.loading import load, read_recipe
+from regard.new.choices import Request
+from regard.recipe import Recipe, parse_recipe
+from regard.run import Run
+from regard.show.progress import training_bar
+from regard.tasks import Task
+from regard.tasks.registry import TASKS
+from regard.train.session import Session
+
+EXAMPLES = "examples"  # the part of a run folder that holds data given from Python
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    out: str | Path,
+    *,
+    data: Any = None,
+    valid: Any = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    threads: int = 0,
+    device: str = "cpu",
+) -> Run:
+    """Train a model, or resume training, and return the run with its best checkpoint.
+
+    recipe: a recipe file, a recipe as a dictionary ({"task": "translation"} is enough where data is given; what is left
+        out is chosen for the data), or a Recipe.
+    out: the run folder. A folder that holds an earlier attempt is resumed.
+    data, valid: examples instead of the recipe's files: a list or iterable of (source, target), (text, label),
+        (words, tags) or (picture, label) pairs, of texts for a language model, or a DataFrame with those columns.
+    settings: further settings by dotted key, such as {"train.minutes": 1}.
+    progress: show a progress bar; by default in a terminal or a notebook.
+    """
+    steps = training(recipe, out, data=data, valid=valid, settings=settings, threads=threads, device=device)
+    with training_bar(progress) as show:
+        for each in steps:
+            show(each)
+    return load(out, device=device)
+
+
+def training(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    out: str | Path,
+    *,
+    data: Any = None,
+    valid: Any = None,
+    settings: Mapping[str, Any] | None = None,
+    threads: int = 0,
+    device: str = "cpu",
+) -> Iterator[Progress]:
+    """The same step by step: `for progress in regard.training(…)`. Leaving the loop saves a checkpoint.
+
+    PyTorch's global random generator is the caller's again between two steps.
+    """
+    folder = Folder(out)
+    machine.use_threads(threads)
+    with folder.only_writer():
+        with torch.random.fork_rng(devices=[]):
+            session = Session(recipe_for(recipe, folder, data, valid, settings or {}), out, device=device)
+            random = torch.get_rng_state()
+        if session.training.done(session.batches) >= 1:
+            return
+        steps = session.steps()
+        try:
+            while True:
+                with torch.random.fork_rng(devices=[]):
+                    torch.set_rng_state(random)
+                    progress = next(steps, None)
+                    random = torch.get_rng_state()
+                if progress is None:
+                    return
+                yield progress
+        except (GeneratorExit, KeyboardInterrupt):
+            session.save()
+            raise
+
+
+def recipe_for(
+    given: str | Path | Mapping[str, Any] | Recipe, folder: Folder, data: Any, valid: Any, settings: Mapping[str, Any]
+) -> Recipe:
+    """The recipe that was given, with these settings over it and these examples as its data."""
+    if isinstance(given, Recipe):
+        table, place = tomllib.loads(given.to_toml()), given.folder
+    elif isinstance(given, Mapping):
+        table, place = (
+            {key: dict(value) if isinstance(value, Mapping) else value for key, value in given.items()},
+            Path(),
+        )
+    else:
+        if data is None and not settings:
+            return read_recipe(given)[0]
+        table, place = tomllib.loads(read_recipe(given)[0].to_toml()), Path(given).parent.resolve()
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        if not name:
+            table[section] = value
+        else:
+            table.setdefault(section, {})[name] = value
+    if data is None:
+        if valid is not None:
+            raise UserError("valid was given without data: give both, or name validation data in the recipe.")
+        return parse_recipe(table, tasks=TASKS, folder=place)
+    task = choose(TASKS, table.get("task"), "The task")
+    asked = keep(task, folder, data, valid)
+    asked = replace(asked, model=table.get("model", {}).get("name"))
+    chosen, _ = task.new(asked)
+    made = tomllib.loads(chosen.to_toml())
+    table["data"] = made["data"] | {key: value for key, value in table.get("data", {}).items() if key == "hold_out"}
+    for section in ("tokens", "model", "train"):
+        wanted = table.get(section, {})
+        table[section] = wanted if "preset" in wanted else made.get(section, {}) | wanted
+    return parse_recipe(table, tasks=TASKS, folder=folder.path.resolve())
+
+
+def keep(task: Task, folder: Folder, data: Any, valid: Any) -> Request:
+    """Write examples into the run folder; those of an earlier attempt must be the same. What `new` is asked for."""
+    place = folder.path.resolve() / EXAMPLES
+    kept, files = {}, {}
+    with writing(place):
+        make_folder(place)
+        for split, examples in (("train", data), ("valid", valid)):
+            if examples is None:
+                continue
+            kept = task.keep(rows_of(examples), place / f".{split}")
+            unfinished = kept.pop("file")
+            path = place / unfinished.name.removeprefix(".")
+            if folder.begun() and (not path.exists() or content_hash(path) != content_hash(unfinished)):
+                unfinished.unlink()
+                raise UserError(
+                    f"The data has changed since {folder.path} was begun: give what it was begun with, or another out."
+                )
+            unfinished.replace(path)
+            files[split] = str(path)
+    return Request(
+        task=task,
+        files=(files["train"],),
+        folder=folder.path.resolve(),
+        valid=(files["valid"],) if "valid" in files else (),
+        **kept,
+    )
