@@ -84,6 +84,11 @@ def shown(value: object, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 sentence", "1,200 sentences"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 @cache  # finding a class in its source takes long
 def help_texts(config: Any) -> dict[str, str]:
     """TOML key -> its field's trailing comment, from whichever class has it; a field on several lines has it on one of

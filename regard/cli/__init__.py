@@ -52,6 +52,10 @@ def spread_valid(arguments: list[str]) -> list[str]:
     command = next((each for each in found if not each.startswith("-")), "")
     if command == "new" and "--valid" in found:
         second = found.index("--valid") + 2
+        if found[second - 1 : second] and found[second - 1].startswith("-"):
+            raise UserError(
+                f"--valid is followed by {found[second - 1]}: give a validation file after it, or leave it out."
+            )
         if second < len(found) and not found[second].startswith("-") and found.count("--valid") == 1:
             found.insert(second, "--valid")
     return found

@@ -17,11 +17,11 @@ def new(
     task: Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")],
     files: Annotated[list[str] | None, typer.Argument()] = None,
     # the training data: a text, a table of texts and labels, tagged words; see --source too
-    source: str | None = None,  # translation: file of sources. With one FILE: the field of the text
-    target: str | None = None,  # translation: file of targets. With one FILE: the field of the label or target
+    source: str | None = None,  # translation: file of sources. With one FILE: the field of the text, or of the words
+    target: str | None = None,  # translation: file of targets. With one FILE: the field of the label, tag or target
     valid: Annotated[list[str] | None, typer.Option(metavar="A [B]")] = None,
     # validation file, or two; otherwise some training data is held out
-    file: str | None = None,  # the same as FILES: one .jsonl or .tsv file
+    file: str | None = None,  # the same as FILES: one .jsonl, .tsv or .csv file
     kind: Annotated[Literal["words", "characters", "bpe"] | None, typer.Option("--tokens")] = None,
     # language: what the text is cut into
     unit: Literal["line", "paragraph", "file"] | None = None,  # language: what is a text of its own

@@ -149,7 +149,7 @@ def _said(data: World, split: Split) -> list[Line]:
 
 @dataclass(frozen=True)
 class Parallel(Source):
-    """Two text files, line by line each other's translation; plain or gzip."""
+    """Two text files, line by line each other's translation; plain or compressed."""
 
     FILES: ClassVar[tuple[str, ...]] = ("source", "target", "valid_source", "valid_target")
 
@@ -182,7 +182,7 @@ def parallel(files: Sequence[Path]) -> Parallel:
 
 @dataclass(frozen=True, kw_only=True)
 class Table(TrainAndValid):
-    """One file with both sides in each line: JSONL, or columns between tabs; plain or gzip."""
+    """One file with both sides in each line: JSONL, TSV or CSV; plain or compressed."""
 
     source: str  # the source's key (JSONL), its column's number from 1, or its column's name in the first line
     target: str  # the target's
@@ -204,7 +204,7 @@ class Table(TrainAndValid):
 
 @dataclass(frozen=True)
 class Text(TrainAndValid):
-    """One file of plain text, for a language model; plain or gzip."""
+    """One file of plain text, for a language model; plain or compressed."""
 
     unit: Unit = "line"  # what is a text of its own: a line, a paragraph (blank lines between) or the whole file
     window: Positive = 128  # tokens of a whole file that a recurrent model reads between two steps
@@ -220,10 +220,11 @@ class Text(TrainAndValid):
 
 @dataclass(frozen=True)
 class Conll(TrainAndValid):
-    """One file of words and their tags, a word a line, a blank line between sentences; plain or gzip."""
+    """One file of words and their tags (CoNLL, CoNLL-U), one word per line, a blank line between sentences; plain or
+    compressed."""
 
-    word: int = 1  # the words' column, from 1; from the end if negative
-    tag: int = -1  # the tags' column
+    word: int = 1  # the words' column, from 1; from the end if negative; in CoNLL-U FORM is 2
+    tag: int = -1  # the tags' column; in CoNLL-U UPOS is 4
 
     def __post_init__(self) -> None:
         if not self.word or not self.tag:

@@ -1,4 +1,4 @@
-"""Lines, pairs of lines and fields of tables, from plain and gzip files.
+"""Lines, pairs of lines and fields of tables, from plain and compressed files (gzip, xz, bzip2).
 
 A line ends at "\\n" and nowhere else, so that line n of the source is line n of the target whatever stands
 inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream and never held whole.
@@ -6,22 +6,44 @@ inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream 
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import hashlib
 import json
+import lzma
 import re
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import chain, zip_longest
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from regard.config import UserError
+from regard.config import UserError, counted
 
-GZIP_MAGIC = b"\x1f\x8b"
+# how a compressed file begins, what it is called and what opens it
+COMPRESSED: dict[bytes, tuple[str, Callable[[BinaryIO], Any]]] = {
+    b"\x1f\x8b": ("gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
+    b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
+    **{b"BZh%d%s" % (level, more): ("bzip2", bz2.BZ2File) for level in range(1, 10) for more in (b"1AY&", b"\x17rE8")},
+}
+# how a file begins that holds no text, and what it is
+NOT_TEXT = {
+    b"PK\3\4": "a zip archive, not text; unpack it and name a text file from inside it",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; decompress it (zstd -d)",
+    b"\xd0\xcf\x11\xe0": "an Office file, not text; save it as CSV (UTF-8)",
+    b"PAR1\x15": "a Parquet file, not text; convert it to JSONL",
+    b"%PDF-": "a PDF file, not text; extract its text (pdftotext)",
+    BOM_UTF16_LE: "UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8",
+    BOM_UTF16_BE: "UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8",
+}
+SPREADSHEETS = (".xlsx", ".ods")  # zip archives, but for their names
+DELIMITERS = ",;\t|"  # of CSV; the first where several fit as well
+FIRST_LINES = 50  # of a CSV file, which show what divides its columns
+CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")  # its columns
+NOT_A_WORD = re.compile(r"#|\d+[-.]\d+\t")  # of CoNLL-U: a comment, a multi-word range (1-2), an empty node (1.1)
 # whatever some reader takes for the end of a line (str.splitlines knows them all), as JSON escapes it
 ESCAPES = {ord(end): json.dumps(end)[1:-1] for end in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -36,18 +58,23 @@ NOT_UTF8 = "is not UTF-8"  # how a report of bytes that do not decode ends
 
 @contextmanager
 def _content(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed if they begin like gzip; what can go wrong becomes a sentence."""
+    """The bytes of a file, decompressed if they begin like it; what can go wrong becomes a sentence."""
+    kind = ""
     try:
         with path.open("rb") as raw:
-            if raw.peek(2)[:2] == GZIP_MAGIC:
-                with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield cast(BinaryIO, unpacked)
+            start = raw.peek(10)
+            magic = next((magic for magic in COMPRESSED if start.startswith(magic)), None)
+            if magic:
+                kind, unpack = COMPRESSED[magic]
+                with unpack(raw) as unpacked:
+                    yield unpacked
             else:
                 yield raw
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is a damaged gzip file ({error}); copy or download it again.") from None
-    except OSError as error:
-        says = REFUSALS.get(type(error), f"cannot be read: {error.strerror or error}")
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, OSError) and (error.errno or not kind):
+            says = REFUSALS.get(type(error), f"cannot be read: {error.strerror or error}")
+        else:
+            says = f"is a damaged {kind} file ({error}); copy or download it again"
         raise UserError(f"{path} {says}.") from None
 
 
@@ -68,8 +95,10 @@ def read_lines(
     with opened as stream:
         for number, line in enumerate(stream, start=1):
             if number == 1:
-                if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-                    raise UserError(f"{name} is UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8.")
+                what = next((what for magic, what in NOT_TEXT.items() if line.startswith(magic)), "")
+                if what:
+                    sheet = name.lower().endswith(SPREADSHEETS)
+                    raise UserError(f"{name} is {'a spreadsheet; save it as CSV (UTF-8)' if sheet else what}.")
                 line = line.removeprefix(BOM_UTF8)
             line = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
             try:
@@ -108,7 +137,7 @@ def read_pairs(
             shorter, longer = number - 1, number + sum(1 for _ in (targets if left is None else sources))
             counts = (shorter, longer) if left is None else (longer, shorter)
             raise UserError(
-                f"{source} has {counts[0]} lines but {target} has {counts[1]}; "
+                f"{source} has {counted(counts[0], 'line')} but {target} has {counts[1]}; "
                 "parallel files need the same number, line n of one translating line n of the other."
             )
         yield number, left, right
@@ -119,8 +148,8 @@ def read_fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of each line of a table, with the line's number.
 
-    JSONL if its name says so, and then a field is a key; else columns between tabs, or between commas if its name says
-    CSV, and a field is a column's number from 1, or its name in the first line.
+    JSONL if its name says so, and then a field is a key; else columns between tabs, or between commas or semicolons if
+    its name says CSV, and a field is a column's number from 1, or its name in the first line.
     """
     if is_jsonl(path):
         for number, line in enumerate(read_lines(path, report=report), start=1):
@@ -133,7 +162,7 @@ def read_fields(
                     raise TypeError
             except (ValueError, KeyError, TypeError, RecursionError):
                 names = ", ".join(fields)
-                _tell(report, str(path), number, f"not a JSON object with texts for {names}", "mend or delete it")
+                _tell(report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it")
                 continue
             yield number, [encodable(value) for value in values]
         return
@@ -149,8 +178,8 @@ def read_fields(
         columns = [header.index(field) for field in fields]
     for number, cells in rows:
         if max(columns) >= len(cells):
-            wrong = f"{len(cells)} columns, but column {max(columns) + 1} is asked for"
-            _tell(report, str(path), number, wrong, "mend or delete it")
+            wrong = f"{counted(len(cells), 'column')}, but column {max(columns) + 1} is asked for"
+            _tell(report, str(path), number, wrong, "correct or delete it")
             continue
         yield number, [cells[column] for column in columns]
 
@@ -162,25 +191,48 @@ def is_jsonl(path: Path | str) -> bool:
 def read_rows(path: Path | str, report: Report | None = None) -> Iterator[tuple[int, list[str]]]:
     """The columns of each line of a table, with its number."""
     if ".csv" in Path(path).suffixes:
-        return _between_commas(path, report)
+        return _read_csv(path, report)
     return ((number, line.split("\t")) for number, line in enumerate(read_lines(path, report=report), start=1))
 
 
-def _between_commas(path: Path | str, report: Report | None) -> Iterator[tuple[int, list[str]]]:
+def _read_csv(path: Path | str, report: Report | None) -> Iterator[tuple[int, list[str]]]:
     """A quoted field may go on over several lines: they become spaces."""
-    reader = csv.reader((line + "\n" for line in read_lines(path, report=report)), strict=True)
+    lines = (line + "\n" for line in read_lines(path, report=report))
+    head = list(islice(lines, FIRST_LINES))
+    delimiter = max(DELIMITERS, key=lambda each: _divides(each, head))
+    reader = csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             yield reader.line_num, [" ".join(cell.splitlines()) for cell in row]
     except csv.Error as problem:
-        raise UserError(f"{path}, line {reader.line_num}: it is not CSV ({problem}); mend it.") from None
+        raise UserError(f"{path}, line {reader.line_num}: it is not CSV ({problem}); correct it.") from None
+
+
+def _divides(delimiter: str, lines: Sequence[str]) -> tuple[float, int]:
+    """How well this divides the columns of CSV: the share of the rows with as many columns as the first, if those are
+    two or more; then how few of their cells begin with a space, as a clause after a comma does."""
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # a quoted field may go on beyond these lines
+        for row in csv.reader(lines, delimiter=delimiter, strict=True):
+            rows.append(row)
+    if not rows or len(rows[0]) < 2:
+        return 0.0, 0
+    as_first = [row for row in rows if len(row) == len(rows[0])]
+    return len(as_first) / len(rows), -sum(cell.startswith(" ") for row in as_first for cell in row)
 
 
 def read_columns(
     path: Path | str, *, word: int, tag: int, report: Report | None = None
 ) -> Iterator[list[tuple[str, str]]]:
     """The sentences of a CoNLL file, which a blank line ends: (word, tag) from these columns, counted from 1, or from
-    the end if negative. Columns stand between tabs, or where there are none between spaces."""
+    the end if negative. Columns stand between tabs, or where there are none between spaces. In CoNLL-U comments,
+    multi-word ranges and empty nodes are left out."""
+    conllu = is_conllu(path)
+    if conllu and word in (1, -len(CONLLU)):
+        raise UserError(
+            f"{path} is CoNLL-U, and data.word = {word} is its ID: set data.word = 2 (FORM) and data.tag = 4 (UPOS), "
+            "or write those two columns to a file of their own."
+        )
     sentence: list[tuple[str, str]] = []
     for number, line in enumerate(chain(read_lines(path, report=report), [""]), start=1):
         if not line.strip() or line.startswith("-DOCSTART-"):
@@ -188,18 +240,27 @@ def read_columns(
                 yield sentence
             sentence = []
             continue
+        if conllu and NOT_A_WORD.match(line):
+            continue
         cells = line.split("\t") if "\t" in line else line.split()
         try:
             found = [cells[column - (column > 0)].strip() for column in (word, tag)]
         except IndexError:
             wanted = max(word, tag, key=abs)
-            wrong = f"{len(cells)} columns, but column {wanted} is asked for"
-            _tell(report, str(path), number, wrong, "mend it, or set data.word and data.tag")
+            wrong = f"{counted(len(cells), 'column')}, but column {wanted} is asked for"
+            _tell(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
             continue
         sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
 
 
+def is_conllu(path: Path | str) -> bool:
+    """Whether the first line that is no comment has the ten columns of CoNLL-U, with a number in the first."""
+    lines = read_lines(path, errors="replace")
+    first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    return first[:1].isdecimal() and first.count("\t") == len(CONLLU) - 1
+
+
 def content_hash(path: Path | str) -> str:
-    """SHA-256 of the content; a file and its gzip have the same one."""
+    """SHA-256 of the content; a file and its compressed copy have the same one."""
     with _content(Path(path)) as stream:
         return hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()

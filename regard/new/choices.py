@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regard import machine
-from regard.config import unknown
+from regard.config import counted, unknown
 from regard.data.sources import UNDECIDED, Source, Unit, find
 from regard.data.tokens import Kind
 from regard.interface import Shapes, UserError
@@ -91,8 +91,9 @@ def first_key(config: Any) -> str:
     return f"model.{next(iter(vars(config)))}"
 
 
-def hold_out(count: int, share: float, what: str) -> str:
-    return f"no validation file: about {max(1, round(share * count)):,} {what} are kept apart."
+def hold_out(count: int, share: float, noun: str) -> str:
+    kept = max(1, round(share * count))
+    return f"no validation file: about {counted(kept, noun)} {'is' if kept == 1 else 'are'} held out."
 
 
 def written(path: str, folder: Path) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from regard.config import parse
+from regard.config import counted, parse
 from regard.data.sources import UNDECIDED, Parallel, Source, Table, Text, every_line, find
 from regard.data.text import read_lines
 from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import Fits, Ids, Shapes, UserError
 from regard.models import MODELS
 from regard.new.choices import Made, Reasons, Request, by_size, first_key, hold_out, parameters_of, time_here, written
+from regard.new.fields import named_fields, pair_of_texts
 from regard.train.training import TrainConfig
 
 PATIENCE_OF_PEOPLE = 12 * 3600.0  # seconds: a model that takes longer is not the one to begin with
@@ -41,31 +42,32 @@ def survey(data: Source, folder: Path) -> Survey:
     return Survey(len(lengths), median(lengths), max(lengths))
 
 
-def data_of(asked: Request) -> Any:
-    """The [data] section, its paths as they read from the recipe's folder."""
+def data_of(asked: Request) -> tuple[Any, Reasons]:
+    """The [data] section, its paths as they read from the recipe's folder; and why it names the fields it does."""
     asked.refuse("kind", "unit")
-    if asked.source is None or asked.target is None:
+    one_file = len(asked.files or asked.valid[1:]) == 1 and not (asked.source or asked.target)
+    if not one_file and (asked.source is None or asked.target is None):
         raise UserError("For translation give --source and --target: two files, or two fields of one FILE.")
-    if asked.files:
-        fields = {"source": asked.source, "target": asked.target}
-        return parse(Table, asked.train_and_valid() | fields, where="data")
+    if asked.files or one_file:
+        files = asked.train_and_valid()
+        source, target, reasons = named_fields(asked, find(files["train"], asked.folder), pair_of_texts)
+        return parse(Table, {**files, "source": source, "target": target}, where="data"), reasons
     if len(asked.valid) not in (0, 2):
         raise UserError("Two parallel files are validated on two: give --valid SOURCE TARGET.")
-    files = [written(path, asked.folder) for path in (asked.source, asked.target, *asked.valid)]
-    named: Any = dict(zip(Parallel.FILES, files, strict=False))
-    return Parallel(**named, hold_out=0.0 if asked.valid else UNDECIDED)
+    paths = [written(str(path), asked.folder) for path in (asked.source, asked.target, *asked.valid)]
+    named: Any = dict(zip(Parallel.FILES, paths, strict=False))
+    return Parallel(**named, hold_out=0.0 if asked.valid else UNDECIDED), {}
 
 
 def new_translator(asked: Request) -> Made:
     """A recipe for these pairs, and the reasons for what it says, by dotted key."""
     model = asked.model_name
-    data = data_of(asked)
+    data, reasons = data_of(asked)
     seen = survey(data, asked.folder)
-    reasons = {}
     if data.hold_out:
         share = min(0.05, 1000 / seen.pairs) if seen.pairs >= 200 else 0.1
         data = replace(data, hold_out=round(share, 4))
-        reasons["data.hold_out"] = hold_out(seen.pairs, share, "pairs")
+        reasons["data.hold_out"] = hold_out(seen.pairs, share, "pair")
     tokens, reasons_of_tokens = choose_tokens(seen)
     config, train, reasons_of_size = choose_size(seen, tokens, model)
     return asked.recipe(data, tokens, config, train), reasons | reasons_of_tokens | reasons_of_size
@@ -78,8 +80,8 @@ def choose_tokens(seen: Survey) -> tuple[PairTokens, Reasons]:
         longest *= 2
     return PairTokens(size=size, longest=longest), {
         "tokens.kind": SUB_WORDS,
-        "tokens.size": f"{seen.pairs:,} pairs: few enough types that each is seen often.",
-        "tokens.longest": f"the middle line has {seen.words:g} words, the longest {seen.longest:,}.",
+        "tokens.size": f"{counted(seen.pairs, 'pair')}: few enough types that each is seen often.",
+        "tokens.longest": f"words per line: {seen.words:g} in the median, {seen.longest:,} at most.",
     }
 
 
@@ -106,11 +108,11 @@ def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, Trai
         patience=5,
     )
     reasons = {
-        first_key(config): f"{parameters / 1e6:.1f} M parameters for {seen.pairs:,} pairs.",
+        first_key(config): f"{parameters / 1e6:.1f} M parameters for {counted(seen.pairs, 'pair')}.",
         "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little of it.",
         "train.epochs": how_long,
-        "train.batch_tokens": f"about {an_epoch:,} steps an epoch; little text wants many small ones.",
-        "train.warmup": f"a tenth of about {steps:,} steps, at most 1,000.",
+        "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch; little text wants many small ones.",
+        "train.warmup": f"a tenth of about {counted(steps, 'step')}, at most 1,000.",
         "train.validate_every": "about once an epoch.",
         "train.patience": BY_HEART,
     }
@@ -171,7 +173,7 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
     config = by_size(texts, *MODELS[model].sizes)
     parameters, built = parameters_of(model, config, Shapes(None, Ids(vocabulary)))
     if isinstance(built, Fits):
-        return config, TrainConfig(steps=1), {first_key(config): f"for about {amount:,} tokens."}
+        return config, TrainConfig(steps=1), {first_key(config): f"for about {counted(amount, 'token')}."}
     batch_tokens = by_size(texts, 1024, 1024, 2048, 4096)
     an_epoch = max(1, amount // batch_tokens)
     epochs = min(40, max(2, round(12_000_000 / amount)))
@@ -185,9 +187,9 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
         patience=5,
     )
     reasons = {
-        first_key(config): f"{parameters / 1e6:.1f} M parameters for about {amount:,} tokens.",
+        first_key(config): f"{parameters / 1e6:.1f} M parameters for about {counted(amount, 'token')}.",
         "train.epochs": time_here(parameters, amount * epochs)[1],
-        "train.batch_tokens": f"about {an_epoch:,} steps an epoch.",
+        "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch.",
         "train.validate_every": "about twice an epoch.",
         "train.patience": BY_HEART,
     }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.check.examples import check_examples
+from regard.config import counted
 from regard.data import world
 from regard.data.fields import LabelField, TextField
 from regard.data.sources import BETWEEN, UNDECIDED, Table, World, find
@@ -17,7 +18,8 @@ from regard.data.tokens import TextTokens
 from regard.interface import Classifies, Learns, UserError, Weighs
 from regard.look.attention import label_closely, look_at_label
 from regard.new.choices import Made, Request
-from regard.new.labelled import label_fields, new_labelled
+from regard.new.fields import named_fields, text_and_label
+from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.labels import classify
 from regard.run import Run
@@ -31,7 +33,7 @@ from regard.train.corpus import Corpus, Sides
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledTable(Table):
-    """One file with a text, or two, and a label in each line: JSONL, or columns; plain or gzip."""
+    """One file with a text, or two, and a label in each line: JSONL, TSV or CSV; plain or compressed."""
 
     second: str = ""  # the field of a second text, read after the first; "": there is none
 
@@ -93,7 +95,7 @@ def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    text, label, reasons = label_fields(asked, find(files["train"], asked.folder))
+    text, label, reasons = named_fields(asked, find(files["train"], asked.folder), text_and_label)
     data = LabelledTable(source=text, target=label, **files)
     return new_labelled(asked, data, TextTokens(kind=asked.kind or "words", size=0), reasons)
 
@@ -111,7 +113,7 @@ def labelled_demo(run: Run, unit: str, accuracy: Metric) -> Iterator[str]:
     outputs = [prediction.text for prediction in run.predict([source for _, source, _ in every])]
     gold = [target for _, _, target in every]
     share, count = accuracy.of(outputs, gold), int(accuracy.statistics(outputs, gold)[:, 1].sum())
-    yield f"\n{len(every):,} unseen sentences: {share:.2f} % of {count:,} {unit} are right"
+    yield f"\n{counted(len(every), 'unseen sentence')}: {share:.2f} % of {count:,} {unit} are right"
     for (_, text, target), output in list(zip(every, outputs, strict=True))[:5]:
         yield f"  {text}\n    {output}" + ("" if output == target else f"   (it is {target})")
     yield "\nNext:"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from regard.check.examples import check_examples
+from regard.config import choose, counted, parse
 from regard.data import world
 from regard.data.fields import SpellingField, TagField, TextField
 from regard.data.in_memory import keep_tagged
-from regard.data.sources import UNDECIDED, Conll, World
+from regard.data.sources import UNDECIDED, Conll, World, find
 from regard.data.spans import with_words
-from regard.data.text import one_line
+from regard.data.text import CONLLU, is_conllu, one_line
 from regard.data.tokens import GivenTokens
-from regard.interface import Learns, Tags
-from regard.new.choices import Made, Request
+from regard.interface import Learns, Tags, UserError
+from regard.new.choices import Made, Reasons, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Prediction
 from regard.predict.labels import tag
@@ -45,7 +47,9 @@ class TagCorpus(Corpus):
                 pass
         if not corrected:
             return []
-        return [f"In {len(corrected):,} sentences tags were corrected ({corrected[0]}); regard check says where."]
+        return [
+            f"In {counted(len(corrected), 'sentence')} tags were corrected ({corrected[0]}); regard check says where."
+        ]
 
 
 def words_of(line: str) -> list[str]:
@@ -62,10 +66,28 @@ def columns(raw: str, prediction: Prediction) -> str:
     return "".join(f"{one_line(word)}\t{tag}\n" for word, tag in pairs)
 
 
+def tag_columns(asked: Request, file: Path) -> tuple[dict[str, int], Reasons]:
+    """The columns of words and tags that were asked for; in CoNLL-U columns have names, and FORM and UPOS are usual."""
+    names = {name: number for number, name in enumerate(CONLLU, start=1)} if is_conllu(file) else {}
+    chosen: dict[str, int] = {}
+    reasons = {"data.train": "CoNLL-U: its comments, multi-word ranges and empty nodes are left out."} if names else {}
+    for key, name, usual in (("word", asked.source, "FORM"), ("tag", asked.target, "UPOS")):
+        if name and name.removeprefix("-").isdecimal():
+            chosen[key] = int(name)
+        elif name and not names:
+            raise UserError(f"The columns of {file} have no names, and {name!r} was asked for: give a number, from 1.")
+        elif names:
+            chosen[key] = choose(names, (name or usual).upper(), "The CoNLL-U column")
+            reasons[f"data.{key}"] = f"column {chosen[key]} of CoNLL-U is {CONLLU[chosen[key] - 1]}."
+    return chosen, reasons
+
+
 def new(asked: Request) -> Made:
-    asked.refuse("kind", "unit", "source", "target")
-    data = Conll(**asked.train_and_valid())
-    recipe, reasons = new_labelled(asked, data, GivenTokens(size=0), {})
+    asked.refuse("kind", "unit")
+    files = asked.train_and_valid()
+    chosen, reasons = tag_columns(asked, find(files["train"], asked.folder))
+    data = parse(Conll, {**files, **chosen}, where="data")
+    recipe, reasons = new_labelled(asked, data, GivenTokens(size=0), reasons)
     if "letters" in vars(recipe.model):
         recipe = replace(recipe, model=replace(recipe.model, letters=50))
         reasons["model.letters"] = "what a word's letters make helps with words that training never met."
