@@ -280,7 +280,7 @@ def test_unequal_files_are_an_error_with_both_counts(tmp_path, surplus):
     checked = check(recipe, write=tmp_path / "clean")
     texts = [finding.text for finding in checked.findings if finding.kind == "files"]
     assert len(texts) == 2 and str(before) in texts[0] and str(before + lines) in texts[0]
-    assert "mend the errors" in texts[1]
+    assert "correct the errors" in texts[1]
     assert not (tmp_path / "clean").exists() and not checked.sound and checked.written is None
     assert counts(checked)[("encoding", name)] == lines
     assert len(checked.findings) == 3  # lines of valid are not blamed for train's

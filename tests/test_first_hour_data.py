@@ -9,12 +9,14 @@ import lzma
 import os
 import zipfile
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import Call, Result
 
+from regard.data import world
 from regard.data.sources import examples
 from regard.data.text import read_columns, read_fields
 from regard.loading import read_recipe
@@ -278,3 +280,49 @@ def test_the_option_after_a_validation_file_is_not_swallowed(call: Call, place: 
     assert done.code == 0, done.err
     assert read_recipe("y.toml")[0].data.names == {"train": "p.tsv", "valid": "v.tsv"}
     assert "--valid is followed by -o" in refused(call, "new", "translation", "p.tsv", "--valid", "-o", "z.toml")
+
+
+# --- check -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parallel(place: Path) -> Path:
+    """English and French sentences of the built-in grammar; and Greek letters in the place of the French ones."""
+    for split, count in (("train", 300), ("valid", 40)):
+        pairs = [
+            tuple(map(" ".join, (p.source, p.target))) for p in islice(world.pairs(split, seed=0, longest=20), count)
+        ]  # type: ignore[arg-type]
+        greek = {ord(latin): chr(ord("α") + n % 24) for n, latin in enumerate("abcdefghijklmnopqrstuvwxyz")}
+        sides = {
+            "en": [a for a, _ in pairs],
+            "fr": [b for _, b in pairs],
+            "el": [b.lower().translate(greek) for _, b in pairs],
+        }
+        for name, lines in sides.items():
+            Path(f"{split}.{name}").write_text(table([[line] for line in lines]))
+        Path(f"{split}.tsv").write_text(table(pairs))
+    Path("exchanged.tsv").write_text(
+        table([line.split("\t")[::-1] for line in Path("valid.tsv").read_text().splitlines()])
+    )
+    return place
+
+
+@pytest.mark.parametrize("other", ["fr", "el"])
+def test_validation_files_in_swapped_order_are_noticed(call: Call, parallel: Path, other: str) -> None:
+    files = ["--source", "train.en", "--target", f"train.{other}", "--valid"]
+    made(call, "translation", *files, "valid.en", f"valid.{other}")
+    done = call("check", "my.toml")
+    assert done.code == 0 and "swapped" not in done.out
+    Path("my.toml").unlink()
+    made(call, "translation", *files, f"valid.{other}", "valid.en")
+    done = call("check", "my.toml", "--write", "clean")
+    where = f"valid.{other} and valid.en: source and target seem to be in swapped order"
+    assert done.code == 1 and done.out.startswith(f"error: {where}") and "exchange them" in done.out
+    assert not Path("clean").exists()
+
+
+def test_validation_columns_in_swapped_order_are_noticed(call: Call, parallel: Path) -> None:
+    made(call, "translation", "train.tsv", "--valid", "exchanged.tsv")
+    done = call("check", "my.toml")
+    assert done.code == 1 and "exchanged.tsv: source and target seem to be in swapped order" in done.out
+    assert "swapped" not in call("check", "my.toml", "data.valid=valid.tsv").out

@@ -20,7 +20,8 @@ from regard.check.characters import NAMES, Array
 from regard.check.clean import refuse_to_overwrite, write_clean
 from regard.check.faults import BIT, FAULTS, LABELLED, LEAKS, LEFT_OUT, NOT_SOUND, Checked, Finding, Summary
 from regard.check.scan import NAMED, Reports, Scan, known_characters
-from regard.check.unusual import RATIO, Usual, compare
+from regard.check.unusual import RATIO, Usual, compare, swapped
+from regard.config import counted
 from regard.data.fields import LabelField
 from regard.data.sources import Line, Split
 from regard.data.text import encodable
@@ -83,15 +84,18 @@ def check_examples(recipe: Recipe, write: Path | None) -> Checked:
         if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
             least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
             problems[f"There is no pair to use in the {split} data: give {least}."] = None
+    tell = Teller(recipe, writable=not names)
+    if not names and swapped(train, valid):
+        why = "each has the letters of the other side of train; exchange them"
+        problems[f"{tell.where('valid', None)}: source and target seem to be in swapped order, since {why}."] = None
     dropped: dict[Split, dict[str, int]] = {}
     if write is not None:
         try:
             if problems:
-                raise UserError(f"Nothing was written to {write}: mend the errors of the files first.")
+                raise UserError(f"Nothing was written to {write}: correct the errors of the files first.")
             dropped = write_clean(recipe, write, scans, reports)
         except UserError as problem:
             problems[str(problem)] = None
-    tell = Teller(recipe, writable=not names)
     findings = [Finding("error", "files", encodable(problem)) for problem in problems]
     findings += tell.reported(reports)
     for split, scan in scans.items():
@@ -114,10 +118,8 @@ def unlike(train: Counter[str], valid: Counter[str], *, weighable: bool) -> Iter
     if weighable and len(train) > 1:
         (most, often), (least, seldom) = train.most_common()[0], train.most_common()[-1]
         if often >= UNEVEN * seldom:
-            text = (
-                f"train has {encodable(most)!r} {often:,} times and {encodable(least)!r} {seldom:,} times: "
-                "train.balance = true lets them weigh alike; look at macro F1 beside accuracy."
-            )
+            both = f"{encodable(most)!r} {counted(often, 'time')} and {encodable(least)!r} {counted(seldom, 'time')}"
+            text = f"train has {both}: train.balance = true lets them weigh alike; look at macro F1 beside accuracy."
             yield Finding("warning", "labels", text)
 
 
@@ -176,8 +178,7 @@ class Teller:
         for key, count in reports.counts.items():
             where, (lines, wrongs) = self.name(Path(key.file)), zip(*reports.first[key], strict=True)
             noun = self.words.line if key.kind == "tags" else "line"
-            amount = f"{count:,} {noun}{'' if count == 1 else 's'}"
-            yield self.finding(key.kind, where, count, lines, amount=amount, detail=wrongs[0])
+            yield self.finding(key.kind, where, count, lines, amount=counted(count, noun), detail=wrongs[0])
 
     def marked(self, scan: Scan, split: Split, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
         """What the bits of a split's lines say."""
@@ -188,7 +189,7 @@ class Teller:
                 lines = scan.numbers[(scan.faults[:, side] & BIT[kind]) != 0]
                 if len(lines):
                     where, first = self.where(split, None if fault.pair else side), tuple(map(int, lines[:NAMED]))
-                    amount = f"{len(lines):,} of {len(scan.numbers):,} {self.words.line}s"
+                    amount = f"{len(lines):,} of {counted(len(scan.numbers), self.words.line)}"
                     detail = details.get(kind, ("", ""))[side]
                     yield self.finding(kind, where, len(lines), first, amount=amount, detail=detail)
 

@@ -168,7 +168,7 @@ class Scan:
     def __init__(self, lines: Iterable[Line], tokens: TextTokens, reports: Reports, known: Array | None = None) -> None:
         """`known`: the characters (side, code point) that are not new."""
         self.words, self.characters = [0, 0], [0, 0]
-        self.seen = np.zeros((2, CODE_POINTS), np.bool_)  # (side, code point)
+        self.counts = np.zeros((2, CODE_POINTS), np.int64)  # (side, code point): how often it occurs
         long = too_long(tokens)
         kept = [columns_of((), [look((), 1, long)] * 2, set())]
         for chunk in chunks(lines):
@@ -177,14 +177,16 @@ class Scan:
             for place, (side, _, faults, words) in enumerate(sides):
                 self.words[place] += words
                 self.characters[place] += int(side.lengths.sum())
-                self.seen[place, side.codes] = True
+                here = np.bincount(side.codes)
+                self.counts[place, : len(here)] += here
                 if known is not None:
                     faults[lines_at(np.flatnonzero(~known[place][side.codes]), side.starts)] |= BIT["unseen"]
             kept.append(columns_of(numbers, sides, reports.recent))
             reports.recent.clear()
         together = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
         self.numbers, self.sources, self.pairs, self.lengths, self.scripts, self.faults = together
-        self.seen[:, ord("\n")] = False  # our own
+        self.counts[:, ord("\n")] = 0  # our own
+        self.seen = self.counts > 0
 
     def free_of(self, faults: int) -> Array:
         free: Array = ((self.faults & faults) == 0).all(1)

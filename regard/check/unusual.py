@@ -11,6 +11,8 @@ from regard.check.characters import FEWEST, Array, in_other_script, main_script
 from regard.check.faults import LEFT_OUT, NOT_SOUND
 from regard.check.scan import Scan
 
+ENOUGH = 500  # characters of a side, for how often each occurs to mean something
+APART = 0.05  # nats a character between the sides of train, for it to be seen that valid has them exchanged
 RATIO = 3  # times off the usual ratio of lengths: suspicious
 LONG_ENOUGH = 30  # characters on the longer side, for a ratio to mean something
 
@@ -72,6 +74,25 @@ def mark_unusual(scan: Scan, usual: Usual) -> int:
     for side, script in enumerate((usual.source, usual.target)):
         scan.mark("script", sound & in_other_script(scan.scripts[:, side], script), side)
     return int(passed - np.count_nonzero(scan.free_of(LEFT_OUT["train"])))
+
+
+def swapped(train: Scan, valid: Scan) -> bool:
+    """Whether valid has source and target exchanged: its characters occur as often as those of train's other side.
+
+    The mean of ln p(character | its side of train) − ln p(character | the other side), summed over both sides, is about
+    as much for valid as for train itself, and the same with a minus where they are exchanged.
+    """
+    if min(*train.characters, *valid.characters) < ENOUGH:
+        return False
+    there = train.seen.any(0) | valid.seen.any(0)
+    smoothed = train.counts[:, there] + 1
+    logs = np.log(smoothed / smoothed.sum(1, keepdims=True))  # (side, character)
+
+    def apart(scan: Scan) -> float:
+        shares = scan.counts[:, there] / scan.counts.sum(1, keepdims=True)
+        return float((shares * (logs - logs[::-1])).sum())
+
+    return apart(train) > APART and apart(valid) < -apart(train) / 4
 
 
 def can_judge(scan: Scan) -> Array:
