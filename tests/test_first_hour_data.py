@@ -7,19 +7,27 @@ import bz2
 import json
 import lzma
 import os
+import re
 import zipfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command import Call, Result
 
 from regard.data import world
+from regard.data.in_memory import keep_tagged
 from regard.data.sources import examples
 from regard.data.text import read_columns, read_fields
+from regard.interface import UserError
 from regard.loading import read_recipe
+
+ONE_OF_SEVERAL = re.compile(
+    r"(?<![\d.,])1 (pair|sentence|word|line|column|character|picture|token|step|label|tag|field)s\b"
+)
 
 
 def made(call: Call, *arguments: object) -> Result:
@@ -326,3 +334,47 @@ def test_validation_columns_in_swapped_order_are_noticed(call: Call, parallel: P
     done = call("check", "my.toml")
     assert done.code == 1 and "exchanged.tsv: source and target seem to be in swapped order" in done.out
     assert "swapped" not in call("check", "my.toml", "data.valid=valid.tsv").out
+
+
+# --- pictures and plurals ----------------------------------------------------------------------------------------
+
+
+def test_a_picture_with_an_empty_label_is_refused(call: Call, place: Path) -> None:
+    images = np.random.default_rng(1).integers(0, 255, (8, 8, 8), np.uint8)
+    np.savez("good.npz", images=images, labels=np.array(["cat", "dog"] * 4))
+    np.savez("bad.npz", images=images, labels=np.array(["cat", "dog", ""] + ["dog"] * 5))
+    made(call, "pictures", "good.npz", "--valid", "good.npz")
+    for command in (("new", "pictures", "bad.npz"), ("check", "my.toml", "data.valid=bad.npz")):
+        said = refused(call, *command)
+        assert "Picture 3 of " in said and "bad.npz has an empty label: give it a label, or remove it." in said
+
+
+def test_one_example_is_not_written_as_several(call: Call, place: Path) -> None:
+    Path("p.tsv").write_text("a\tb\n")
+    Path("c.tsv").write_text("a\tx\nb\ty\n")
+    Path("a.conll").write_text("a\tB-x\nb\tO\n")
+    images = np.zeros((2, 8, 8), np.uint8)
+    images[1, 0, 0] = 9
+    np.savez("p.npz", images=images, labels=np.array([0, 1]))
+    said = []
+    for task, file in (
+        ("translation", "p.tsv"),
+        ("classification", "c.tsv"),
+        ("tagging", "a.conll"),
+        ("pictures", "p.npz"),
+    ):
+        for command in (
+            ("new", task, file, "--valid", file, "-o", f"{task}.toml"),
+            ("new", task, file, "-o", f"{task}2.toml"),
+        ):
+            done = call(*command)
+            said += [done.out, done.err]
+            assert done.code == 0, done.err
+        done = call("check", f"{task}.toml")
+        said += [done.out, done.err]
+    with pytest.raises(UserError, match="has 1 word and 2 tags"):
+        keep_tagged([("a", "x y")], place / "kept")
+    found = [line for text in said for line in text.splitlines() if ONE_OF_SEVERAL.search(line)]
+    assert not found
+    assert any("1 pair," in text for text in said) and any("1 picture is of one colour" in text for text in said)
+    assert any("about 1 sentence is held out" in text for text in said)

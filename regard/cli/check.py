@@ -10,6 +10,7 @@ import typer
 
 from regard.cli.options import Json, RecipeFile, Settings
 from regard.cli.shell import command, err, out, print_json, recipe_with
+from regard.config import counted
 
 MOST_LABELS = 12  # that are listed
 
@@ -36,11 +37,11 @@ def check(
     for split, facts in checked.summary.items():
         passes = int(facts.passes * 10_000) / 100  # 100 only where all do
         several = f"; {facts.several:,} with {words.another}" if facts.several else ""
-        out.print(f"{split}: {facts.pairs:,} {words.example}s, {passes} % pass{several}")
+        out.print(f"{split}: {counted(facts.pairs, words.example)}, {passes} % pass{several}")
         for side, name in enumerate(words.sides[:1] if facts.labels else words.sides):
             if facts.words[side]:
                 out.print(
-                    f"  {name}: {facts.words[side]:,} words, {facts.characters[side]:,} characters, "
+                    f"  {name}: {counted(facts.words[side], 'word')}, {counted(facts.characters[side], 'character')}, "
                     f"{facts.distinct[side]:,} of them different; the median line has {facts.median[side]:,}, "
                     f"the longest {facts.longest[side]:,}"
                 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.interface import UserError
+from regard.config import UserError, counted
 
 FIELDS = ("source", "target")  # of a line of JSONL
 Kept = dict[str, Any]  # how `new` is asked for a recipe of what was written: its file, its fields
@@ -61,9 +61,8 @@ def keep_tagged(rows: Iterable[Any], place: Path) -> Kept:
         for number, pair in enumerate(pairs_in(rows), start=1):
             words, tags = (part.split() if isinstance(part, str) else [str(each) for each in part] for part in pair)
             if len(words) != len(tags):
-                raise UserError(
-                    f"Example {number} has {len(words)} words and {len(tags)} tags: give one tag for each word."
-                )
+                amounts = f"{counted(len(words), 'word')} and {counted(len(tags), 'tag')}"
+                raise UserError(f"Example {number} has {amounts}: give one tag for each word.")
             file.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
     return {"file": path}
 

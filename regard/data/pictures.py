@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.config import counted
 from regard.data.fields import MULTIPLE, Array, Field
 from regard.data.sources import Line, TrainAndValid
 from regard.data.text import Report
@@ -29,7 +30,7 @@ def read_pictures(path: Path) -> tuple[Array, list[str]]:
             wanted = "uint8 (count, height, width), perhaps with 1 or 3 channels"
             raise ValueError(f"its images are {images.dtype} {images.shape}, not {wanted}")
         if labels.shape != images.shape[:1] or 0 in images.shape[1:]:
-            raise ValueError(f"there are {len(labels)} labels for images of shape {images.shape}")
+            raise ValueError(f"{counted(len(labels), 'label')} for images of shape {images.shape}")
         if names is not None:
             labels = np.asarray(names)[labels.astype(np.int64)]
     except FileNotFoundError:
@@ -43,7 +44,10 @@ class Npz(TrainAndValid):
     """One .npz file of pictures and their labels."""
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
-        return ((number, *both) for number, both in enumerate(zip(*read_pictures(path), strict=True), start=1))
+        for number, (picture, label) in enumerate(zip(*read_pictures(path), strict=True), start=1):
+            if not label.strip():
+                raise UserError(f"Picture {number} of {path} has an empty label: give it a label, or remove it.")
+            yield number, picture, label
 
 
 class PictureField(Field):

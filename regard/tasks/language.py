@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from regard.config import counted
 from regard.data import world
 from regard.data.batches import Encoded, Examples, Shuffled
 from regard.data.fields import Fields, TextField
@@ -53,11 +54,11 @@ class TextCorpus(Corpus):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
-        self.noun = f"{recipe.data.unit}s"
+        self.noun = recipe.data.unit
         self.whole_file = recipe.data.unit == "file"
 
     def amount(self, encoded: Sides) -> str:
-        tokens = f"{len(encoded['target'].tokens):,} tokens"
+        tokens = counted(len(encoded["target"].tokens), "token")
         return tokens if self.whole_file else f"{super().amount(encoded)} of {tokens}"
 
     def batches(self, fields: Fields, encoded: Sides, model: object) -> Shuffled | Carried | Anywhere:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from regard.check.faults import Checked, Finding, Summary
+from regard.config import counted
 from regard.data.fields import LabelField
 from regard.data.in_memory import keep_pictures
 from regard.data.pictures import Npz, PictureField, read_pictures
@@ -124,14 +125,19 @@ def check(recipe: Recipe, write: Path | None) -> Checked:
         labels = Counter(label for _, _, label in rows)
         pictures = [picture.tobytes() for _, picture, _ in rows]
         blank = sum(int(picture.min() == picture.max()) for _, picture, _ in rows)
-        said = {
-            f"{split}: {{:,}} pictures are of one colour; remove them.": blank,
-            f"{split}: {{:,}} pictures are there more than once.": len(pictures) - len(set(pictures)),
-            f"{split}: {{:,}} pictures are in train too, which flatters the model.": len(known & set(pictures)),
+        counts = {
+            "of one colour; remove such pictures": blank,
+            "there more than once": len(pictures) - len(set(pictures)),
+            "in train too, which flatters the model": len(known & set(pictures)),
         }
-        findings += [Finding("warning", "pictures", text.format(n), split, n) for text, n in said.items() if n]
+        for what, count in counts.items():
+            if count:
+                text = f"{split}: {counted(count, 'picture')} {'is' if count == 1 else 'are'} {what}."
+                findings.append(Finding("warning", "pictures", text, split, count))
         if len(labels) < 2:
-            findings.append(Finding("error", "labels", f"{split} has fewer than two labels.", split))
+            findings.append(
+                Finding("error", "labels", f"{split} has fewer than two labels: add pictures of another.", split)
+            )
         passes = 1 - blank / max(1, len(rows))
         summary[split] = Summary(len(rows), passes, labels=dict(labels.most_common()))
         known |= set(pictures)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 
+from regard.config import counted
 from regard.data.batches import Encoded, Examples, Shuffled, validation_plan
 from regard.data.fields import Fields
 from regard.data.sources import Split, examples
@@ -33,7 +34,7 @@ class Corpus:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.sides = tuple(recipe.task.fields)
-        self.noun = f"{recipe.task.words.example}s"  # what examples are called
+        self.noun = recipe.task.words.example  # what an example is called
 
     def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
         """The raw sides of each example of a split."""
@@ -56,7 +57,7 @@ class Corpus:
         return Shuffled(Examples(fields, encoded), tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)
 
     def amount(self, encoded: Sides) -> str:
-        return f"{len(next(iter(encoded.values()))):,} {self.noun}"
+        return counted(len(next(iter(encoded.values()))), self.noun)
 
     def remarks(self) -> list[str]:
         """What a person should know of how the data was read."""

@@ -165,7 +165,7 @@ class Session:
         amount = len(next(iter(encoded.values())).tokens)
         if not amount:
             short = f" of at most {self.recipe.tokens.longest} tokens a side" if left_out else ""
-            raise UserError(f"The {split} data is empty: give at least one of its {self.corpus.noun}{short}.")
+            raise UserError(f"The {split} data is empty: give at least one of its {self.corpus.noun}s{short}.")
         if self.corpus.whole_file and amount < 2:
             raise UserError(f"The {split} data is too short: give at least two tokens of text.")
         return encoded
