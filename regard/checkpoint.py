@@ -8,6 +8,7 @@ execute anything. What the system refuses, a full disk perhaps, becomes a senten
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fcntl
 import hashlib
@@ -61,10 +62,27 @@ class Folder:
         return self.config.is_file() and (self.fields.is_file() or self.environment.is_file())
 
     def must_exist(self) -> Folder:
-        if not self.config.is_file():
-            what = "is not a run (it has no config.toml)" if self.path.exists() else "does not exist"
-            raise UserError(f"The run {self.path} {what}: give the folder that `regard train` or `regard demo` wrote.")
-        return self
+        if self.config.is_file():
+            return self
+        path = self.path
+        if path.is_file() and Folder(path.parent).begun():
+            raise UserError(f"{path} is a file of a run: give its folder, {path.parent}.")
+        if path.is_file() and path.suffix == ".toml":
+            raise UserError(f"{path} is a recipe, not a run: train it with `regard train {path}`, and give its folder.")
+        what = "is not a run (it has no config.toml)" if path.exists() else "does not exist"
+        raise UserError(
+            f"The run {path} {what}: {self.near()}give the folder that `regard train` or `regard demo` wrote."
+        )
+
+    def near(self) -> str:
+        """Which run may be meant: one that is inside, or one beside it or in runs/ with nearly the same name."""
+        inside, *around = (
+            {config.parent.name: config.parent for config in place.glob("*/config.toml")}
+            for place in (self.path, Path("runs"), self.path.parent)
+        )
+        others = around[0] | around[1]
+        close = sorted(inside) or difflib.get_close_matches(self.path.name, others, n=1)
+        return f"did you mean {(others | inside)[close[0]]}? " if close else ""
 
     def sweep(self) -> None:
         """Remove what processes that were killed while they wrote have left; only for the one writer."""

@@ -110,11 +110,11 @@ def help_texts(config: Any) -> dict[str, str]:
     return found
 
 
-def unknown(name: object, allowed: Iterable[str], what: str) -> UserError:
-    """The error for a name that is not one of a few, with the nearest one as the remedy."""
+def unknown(name: object, allowed: Iterable[str], what: str, also: Iterable[str] = ()) -> UserError:
+    """The error for a name that is not one of a few, with the nearest one of them, or of `also`, as the remedy."""
     name = name if isinstance(name, str) else shown(name)
     names = list(allowed)
-    last_parts = {each.rpartition(".")[2]: each for each in names}  # a section they share makes no two keys alike
+    last_parts = {each.rpartition(".")[2]: each for each in (*also, *names)}  # keys are not alike by their section
     near = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1)
     remedy = f"did you mean {last_parts[near[0]]!r}? " if near else ""
     return UserError(f"{what} {shown(name)} does not exist: {remedy}allowed are {', '.join(names) or 'none'}.")
@@ -154,13 +154,14 @@ def is_setting(kind: Any) -> bool:
     return kind in (bool, int, float, str)
 
 
-def parse(config: type[T], values: Mapping[str, Any], *, where: str) -> T:
-    """The config these values describe; `where` names the table in error messages ("model")."""
+def parse(config: type[T], values: Mapping[str, Any], *, where: str, also: Iterable[str] = ()) -> T:
+    """The config these values describe; `where` names the table in error messages ("model"), `also` has the dotted keys
+    of other tables, one of which may be meant."""
     kinds = fields_of(config)
     fields = {key_of(field.name): field for field in dataclasses.fields(typing.cast(Any, config))}
     for key in values:
         if key not in kinds:
-            raise unknown(f"{where}.{key}", [f"{where}.{name}" for name in kinds], "The key")
+            raise unknown(f"{where}.{key}", [f"{where}.{name}" for name in kinds], "The key", also)
     checked = {fields[key].name: _convert(kinds[key], value, f"{where}.{key}") for key, value in values.items()}
     for key, field in fields.items():
         if field.default is dataclasses.MISSING and key not in values:

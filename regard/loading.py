@@ -12,7 +12,7 @@ from regard.checkpoint import Folder, read_tensors
 from regard.config import override, unknown
 from regard.data.fields import Fields
 from regard.interface import Fits, UserError
-from regard.models import models_for
+from regard.models import models_for, no_such_model
 from regard.recipe import Recipe, parse_recipe, refuse_other_code
 from regard.run import Run, build_model
 from regard.tasks.registry import TASKS
@@ -22,16 +22,20 @@ from regard.train.weights import load_weights
 def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
     """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
     path = Path(path)
+    if Folder(path).config.is_file():
+        raise UserError(f"{path} is a run, not a recipe: give {Folder(path).config}, which is its recipe.")
+    data = "" if path.suffix == ".toml" else f"; if it is your data, write a recipe with `regard new TASK {path}`"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise UserError(f"The recipe {path} does not exist.") from None
+        remedy = "check the spelling and the folder, or write a recipe with `regard new`"
+        raise UserError(f"The recipe {path} does not exist: {remedy}.") from None
     except (IsADirectoryError, PermissionError) as problem:
-        raise UserError(f"The recipe {path} cannot be read: {problem.strerror}.") from None
+        raise UserError(f"The recipe {path} cannot be read: {problem.strerror}; give a .toml file.") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not a recipe: it is not UTF-8 text.") from None
+        raise UserError(f"{path} is not a recipe: it is not UTF-8 text{data}.") from None
     except (ValueError, RecursionError) as problem:  # broken, or numbers and lists that Python will not hold
-        raise UserError(f"The recipe {path} is not valid TOML: {problem}.") from None
+        raise UserError(f"The recipe {path} is not valid TOML: {problem}{data}.") from None
     remarks = []
     typed = {setting.split("=")[0].strip(): setting for setting in settings}
     chosen = [typed[key] for key in ("model.name", "model.preset") if key in typed]
@@ -75,6 +79,8 @@ def demo_recipe(task: str, model: str) -> Recipe:
     known = [name for name in models_for(task) if of_task.exists() or shipped(f"demo-{name}").exists()]
     if not known:
         raise UserError(f"There is no demo of {task}: the built-in corpus has none of it.")
+    if model not in models_for(task):
+        raise no_such_model(model, task, f"The model of the {task} demo")
     if model not in known:
         raise unknown(model, known, f"The model of the {task} demo")
     if of_task.exists():

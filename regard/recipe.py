@@ -17,11 +17,11 @@ from typing import Any, cast
 
 from regard import usercode
 from regard.checkpoint import FORMAT, Folder, refuse_another_version
-from regard.config import choose, is_place, parse, shown, to_toml, unknown, values_of, write_table
+from regard.config import choose, fields_of, is_place, parse, shown, to_toml, unknown, values_of, write_table
 from regard.data.sources import Source, find
 from regard.data.text import content_hash
 from regard.interface import UserError
-from regard.models import design_of, models_for
+from regard.models import MODELS, design_of, models_for, no_such_model
 from regard.models.design import Design
 from regard.score.metrics import LOSS, Metric
 from regard.tasks import Task
@@ -96,13 +96,16 @@ def parse_recipe(
 ) -> Recipe:
     """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder. `run`: the
     folder whose recipe this is, by the name of its file."""
+    every = _every_key(table, tasks)
     for key in table:
         if key not in KEYS:
-            raise unknown(key, KEYS, "The key")
+            raise unknown(key, KEYS, "The key", every)
     for section in CONFIGS:
         if not isinstance(table.get(section, {}), dict):
             raise UserError(f"{section} = {shown(table[section])} must be a section: write [{section}].")
-    task = choose(tasks, table.get("task"), "The task")
+    if "task" not in table:
+        raise UserError(f"The recipe has no task: it must be one of {', '.join(tasks)}.")
+    task = choose(tasks, table["task"], "The task")
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
@@ -111,7 +114,7 @@ def parse_recipe(
     if not isinstance(place, str):
         raise UserError(f"folder = {shown(place)} must be a text in quotes.")
     data_name, data = _tagged(table, "data", list(task.sources))
-    model_name, values = _tagged(table, "model", models_for(task.name), or_file=True)
+    model_name, values = _tagged(table, "model", models_for(task.name), of_task=task.name)
     found = partial(_found, folder=folder / place, of_a_run="folder" in table, typed=typed)
     if is_place(model_name):
         model_name = found("model.name", model_name, "the model")
@@ -123,10 +126,10 @@ def parse_recipe(
             f"The model in {model_name} is for {', '.join(map(str, design.tasks)) or 'nothing'}, not for {task.name}: "
             f"choose another, or add {task.name!r} to the tasks of its DESIGN."
         )
-    model = _settings(design, model_name, values)
+    model = _settings(design, model_name, values, every)
     places = {key: usercode.split(value) for key, value in vars(model).items() if is_place(value)}
     cells = {key: f"{found(f'model.{key}', file, name)}:{name}" for key, (file, name) in places.items()}
-    train = parse(TrainConfig, table.get("train", {}), where="train")
+    train = parse(TrainConfig, table.get("train", {}), where="train", also=every)
     choose({metric.key: metric for metric in (LOSS, *task.metrics)}, train.metric, f"For {task.name}, train.metric =")
     for key in SOME_TASKS:
         if vars(train)[key] and key not in task.train_settings:
@@ -135,8 +138,8 @@ def parse_recipe(
         task=task,
         seed=seed,
         data_name=data_name,
-        data=parse(cast(Any, task.sources[data_name]), data, where="data"),
-        tokens=parse(task.tokens, table.get("tokens", {}), where="tokens"),
+        data=parse(cast(Any, task.sources[data_name]), data, where="data", also=every),
+        tokens=parse(task.tokens, table.get("tokens", {}), where="tokens", also=every),
         model_name=model_name,
         model=dataclasses.replace(model, **cells) if cells else model,
         train=train,
@@ -144,13 +147,23 @@ def parse_recipe(
     )
 
 
-def _settings(design: Design, model_name: str, values: dict[str, Any]) -> Any:
+def _every_key(table: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]:
+    """The dotted keys of every section, as far as it is known what they are: one may stand without its section."""
+    names = {key: value.get("name") for key, value in table.items() if isinstance(value, dict)}
+    task, design = tasks.get(str(table.get("task"))), MODELS.get(str(names.get("model")))
+    sections: dict[str, Any] = {"train": TrainConfig, "model": design and design.config}
+    if task:
+        sections |= {"data": task.sources.get(str(names.get("data"))), "tokens": task.tokens}
+    return [f"{section}.{key}" for section, config in sections.items() if config for key in fields_of(config)]
+
+
+def _settings(design: Design, model_name: str, values: dict[str, Any], every: Sequence[str]) -> Any:
     """The model's settings: those that are given, over a preset's."""
     a_stranger = usercode.blamed(Path(model_name), f"The settings of {model_name} cannot be made")
     with a_stranger if is_place(model_name) else nullcontext():
         what = f"The preset of {model_name}"
         base = choose(design.presets, values.pop("preset"), what) if "preset" in values else design.config()
-        return parse(design.config, {**values_of(base), **values}, where="model")
+        return parse(design.config, {**values_of(base), **values}, where="model", also=every)
 
 
 def _found(key: str, path: str, holds: str, *, folder: Path, of_a_run: bool, typed: Container[str]) -> str:
@@ -195,12 +208,14 @@ def refuse_other_code(now: Mapping[str, str], run: Folder, *, anew: str = "-o") 
 
 
 def _tagged(
-    table: Mapping[str, Any], section: str, known: Sequence[str], *, or_file: bool = False
+    table: Mapping[str, Any], section: str, known: Sequence[str], *, of_task: str = ""
 ) -> tuple[str, dict[str, Any]]:
+    """The name of a section and its other settings; `of_task`: it is a model of this task, or a file of one's own."""
     values = dict(table.get(section, {}))
     name = values.pop("name", None)
     if name is None:
         raise UserError(f"The recipe has no {section}.name: it must be one of {', '.join(known)}.")
-    if not isinstance(name, str) or (name not in known and not (or_file and is_place(name))):
-        raise unknown(name, known, f"{section}.name =")
+    if not isinstance(name, str) or (name not in known and not (of_task and is_place(name))):
+        what = f"{section}.name ="
+        raise no_such_model(name, of_task, what) if of_task else unknown(name, known, what)
     return name, values

@@ -19,22 +19,29 @@ from regard.cli import new, check, train, demo, predict, look, score, compare, e
 # isort: on
 
 INTERRUPTED = 130
+REMEDIES = {  # what the parser of arguments finds, what to do about it, and in which commands
+    "unexpected extra argument": ("Put a text of several words in quotes.", ("look", "predict", "score")),
+    "No such option": ("Settings are given without dashes, as in train.minutes=1.", ("train", "check", "compare")),
+}
 UsageError: Any = typer.BadParameter.__base__  # Click's own, or that of the copy which newer Typers carry
 
 
 def main() -> None:
-    """Run a command; what a person can mend is told in one sentence, with exit code 1 (2: the command itself)."""
+    """Run a command; what a user can fix is one sentence, with exit code 1 (2: the command itself is wrong)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a command that is asked to end says so
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, a file's name may not be UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.argv[1:] = spread_valid(sys.argv[1:])
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="regard")
         if code == INTERRUPTED:  # so Typer says it, in some of its versions
             raise KeyboardInterrupt
         sys.exit(code)
     except UsageError as problem:
         problem.show()
+        for found, (remedy, commands) in REMEDIES.items():
+            if problem.ctx and problem.ctx.info_name in commands and found in problem.format_message():
+                err.print(remedy)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         err.print("Interrupted.")

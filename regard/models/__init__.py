@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard import interface
-from regard.config import is_place
+from regard.config import is_place, unknown
 from regard.models import (
     attentive_birnn,
     birnn,
@@ -42,6 +42,15 @@ def design_of(name: str) -> Design:
 def models_for(task: str) -> list[str]:
     """The names of those that a task has."""
     return [name for name, design in MODELS.items() if task in design.tasks]
+
+
+def no_such_model(name: object, task: str, what: str) -> interface.UserError:
+    """The error for a model that a task does not have: another task may."""
+    known = models_for(task)
+    if isinstance(name, str) and name in MODELS:
+        tasks = " and ".join(MODELS[name].tasks)
+        return interface.UserError(f"{what} {name!r} is for {tasks}, not for {task}: choose {', '.join(known)}.")
+    return unknown(name, known, what)
 
 
 def abilities(design: Design) -> list[str]:

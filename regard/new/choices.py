@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from regard import machine
-from regard.config import counted, unknown
+from regard.config import counted
 from regard.data.sources import UNDECIDED, Source, Unit, find
 from regard.data.tokens import Kind
 from regard.interface import Shapes, UserError
-from regard.models import MODELS, models_for
+from regard.models import MODELS, models_for, no_such_model
 from regard.recipe import Recipe
 from regard.train.training import TrainConfig
 
@@ -42,9 +42,8 @@ class Request:
     def model_name(self) -> str:
         """The model that was named, or the task's own."""
         name = self.model or self.task.model
-        known = models_for(self.task.name)
-        if name not in known:
-            raise unknown(name, known, "The model")
+        if name not in models_for(self.task.name):
+            raise no_such_model(name, self.task.name, "The model")
         return str(name)
 
     def train_and_valid(self) -> dict[str, Any]:
