@@ -11,7 +11,7 @@ Writing what passes reads the text once more. One law: of what was written there
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +46,9 @@ UNKNOWN = {
 }
 
 
-def check_examples(recipe: Recipe, write: Path | None) -> Checked:
-    """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it."""
+def check_examples(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
+    """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it.
+    `on_example` is called for each example that was read."""
     kind = recipe.task.fields["target"]
     names = kind if issubclass(kind, LabelField) else None
     if write is not None:
@@ -68,6 +69,7 @@ def check_examples(recipe: Recipe, write: Path | None) -> Checked:
                     labels[split].update(names.cut(line[2]))
                 if recipe.task.words.line != "line":
                     reports.recent.clear()  # those are numbers of lines, these are not
+                on_example()
                 yield line
         except UserError as problem:
             problems[str(problem)] = None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from regard.cli.options import Json, RecipeFile, Settings
 from regard.cli.shell import command, err, out, print_json, recipe_with
-from regard.config import counted
+from regard.config import UserError, counted
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
 
 MOST_LABELS = 12  # that are listed
+SHOWN_EVERY = 1000  # examples
 
 
 @command
@@ -23,10 +28,21 @@ def check(
     # write what passes, and a recipe of it, to a new folder
     as_json: Json = False,
 ) -> None:
-    """Look at a recipe's data before training on it: errors (exit code 1), warnings and a summary."""
+    """Check a recipe's data: print errors, warnings and a summary.
+
+    The exit code is 1 where there are errors. --write keeps what passes.
+    """
+    from regard.show.progress import counting_bar
+
     read = recipe_with(recipe, settings)
-    with err.status("Reading the data …"):
-        checked = read.task.check(read, write)
+    numbers = count(1)
+    with counting_bar("Reading the data", examples_of(read) if err.is_terminal else None, err) as show:
+
+        def on_example() -> None:
+            if (number := next(numbers)) % SHOWN_EVERY == 0:
+                show(completed=number)
+
+        checked = read.task.check(read, write, on_example)
     if as_json:
         print_json({"sound": checked.sound, **dataclasses.asdict(checked)})
         raise typer.Exit(not checked.sound)
@@ -51,8 +67,17 @@ def check(
             more = f", and {len(shown) - MOST_LABELS} more" if len(shown) > MOST_LABELS else ""
             out.print(f"  labels: {', '.join(shown[:MOST_LABELS])}{more}")
         if checked.written:
-            dropped = ", ".join(f"{count:,} {kind}" for kind, count in checked.dropped[split].items())
+            dropped = ", ".join(f"{times:,} {kind}" for kind, times in checked.dropped[split].items())
             out.print(f"  left out: {dropped or 'nothing'}")
     if checked.written:
         out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml")
     raise typer.Exit(not checked.sound)
+
+
+def examples_of(recipe: Recipe) -> int | None:
+    """How many there are to read; None where some cannot be read, which the check will say."""
+    splits: tuple[Literal["train", "valid"], ...] = ("train", "valid")
+    try:
+        return sum(1 for split in splits for _ in recipe.data.lines(split, recipe.folder, lambda *_: None))
+    except UserError:
+        return None

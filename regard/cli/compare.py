@@ -6,6 +6,8 @@ import json
 import os
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +16,16 @@ import typer
 from regard.cli.options import OUT, Threads
 from regard.cli.shell import command, err, out, the_task
 from regard.config import UserError
+from regard.show.text import brief
 
 if TYPE_CHECKING:
     from regard.compare.comparison import Trained
     from regard.compare.plan import Contender, Entry, Plan
     from regard.recipe import Recipe
+
+
+MOST_SHOWN = 60  # characters beside a bar
+PAUSE = 30.0  # seconds between two lines on where a comparison stands, where there is no terminal
 
 
 @command
@@ -40,17 +47,19 @@ def compare(
     # the report; its data is beside it as .json, its runs in .runs/
     threads: Threads = 0,
 ) -> None:
-    """Train several models on the same data under the same budget, or take runs already trained, and write one report.
+    """Train models on one recipe, or take runs, and write a report.
 
-    The same command goes on where it was interrupted.
+    Every model gets the same data and the same budget. The report is one HTML page. The same command resumes a
+    comparison that was interrupted.
     """
     from regard import machine
     from regard.compare.comparison import comparison, measure_runs
     from regard.compare.measure import unseen_of
     from regard.compare.plan import JOBS, Budget, planned
     from regard.loading import read_recipe, shipped
+    from regard.show.progress import counting_bar
 
-    given = what or []
+    given, report = what or [], now_and_then()
     if bool(demo) == bool(given):
         raise UserError("Give a recipe, or run folders, or --demo translation; one of these.")
     if output.suffix != ".html":
@@ -83,13 +92,18 @@ def compare(
             settings=settings,
         )
         tested = unseen_of(recipe, test or [], align)
-        runs = train_plan(plan, jobs, each)
+        runs = train_plan(plan, jobs, each, report)
         told = plan.budget.facts() if plan.budget else told
     machine.use_threads(threads)
-    with err.status("Measuring …") as status:
-        runs = measure_runs(
-            runs, tested, beam=beam, tell=lambda run: status.update(f"Measuring {run.name}, {run.seed} …")
-        )
+    with counting_bar("Measuring", len(runs), err) as show:
+
+        def measuring(run: Trained) -> None:
+            place = runs.index(run)
+            words = f"Measuring {run.name}, seed {run.seed} ({place + 1} of {len(runs)})"
+            show(completed=place, description=words)
+            report(words)
+
+        runs = measure_runs(runs, tested, beam=beam, tell=measuring)
         typed = "regard " + shlex.join(sys.argv[1:])
         found = comparison(recipe, runs, tested, budget=told, command=typed, setting=setting_of(jobs, each))
     write_report(output, found, no_sentences=no_sentences)
@@ -120,24 +134,38 @@ def contenders_of(recipe: Recipe, models: str | None, model: list[str] | None, *
     return [Contender.read(text, recipe) for text in texts or recipe.task.contenders]
 
 
-def train_plan(plan: Plan, jobs: int, threads: int) -> list[Trained]:
+def now_and_then() -> Callable[[str], None]:
+    """A function that prints a line, unless it printed one just now or a terminal shows a bar."""
+    latest = time.monotonic()
+
+    def report(line: str) -> None:
+        nonlocal latest
+        if not err.is_terminal and time.monotonic() - latest >= PAUSE:
+            latest = time.monotonic()
+            err.print(line)
+
+    return report
+
+
+def train_plan(plan: Plan, jobs: int, threads: int, report: Callable[[str], None]) -> list[Trained]:
     """Every run, in the plan's order; what a process says last is on the screen while it works."""
     from regard.compare.children import command_of, train_all, was_interrupted
     from regard.compare.comparison import Trained
+    from regard.show.progress import counting_bar
 
-    latest: dict[str, str] = {}
     why: dict[Entry, str] = {}
-    with err.status("Training …") as status:
+    with counting_bar("Training", len(plan.entries), err) as show:
 
         def tell(entry: Entry, line: str) -> None:
-            latest[entry.title] = line
-            status.update("\n".join(f"{title}: {said[:100]}" for title, said in latest.items()))
+            words = f"{entry.title}: {line}"
+            show(description=brief(words, MOST_SHOWN))
+            report(words)
 
         for entry, problem in train_all(plan, jobs=jobs, threads=threads, tell=tell):
-            latest.pop(entry.title, None)
             why[entry] = problem
-            said = f"failed: {problem}" if problem else "trained"
-            out.print(f"{entry.title}: {said} ({len(why)} of {len(plan.entries)})")
+            show(advance=1)
+            result = f"failed: {problem}" if problem else "trained"
+            out.print(f"{entry.title}: {result} ({len(why)} of {len(plan.entries)})")
     return [
         Trained(
             entry.contender.name,

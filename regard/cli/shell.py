@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, use, compare and look inside every sequence model, on the machine you have.",
 )
@@ -36,8 +36,21 @@ out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
+def print_version(wanted: bool) -> None:
+    if wanted:
+        from regard import __version__
+
+        out.print(f"regard {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
+@with_helps
+def options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=print_version)] = False,
+    # print the version and exit
+    debug: bool = False,  # show the traceback of an error
+) -> None:
     if debug:
         os.environ["REGARD_DEBUG"] = "1"
 
@@ -81,9 +94,20 @@ def write_now(text: str, stream: IO[str]) -> None:
         sys.exit(0)
 
 
+def plural(count: int, noun: str, several: str = "") -> str:
+    """1 pair, 2,000 pairs."""
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
+
+
+def say_if_text(text: str | None) -> None:
+    """Where a text that was given could as well be the name of a file, say what it was taken for."""
+    if text and re.fullmatch(r"[\w.-]+", text, re.ASCII):
+        err.print(f"There is no file {text!r}: it is taken for a text.")
+
+
 @contextmanager
 def written_to(path: Path | None) -> Iterator[Any]:
-    """A function that writes a line, to standard output or, all or nothing, to a file."""
+    """A function that writes a line, to standard output or, all or nothing, to a file, and then says so."""
     from regard.checkpoint import replacing, writing
 
     if path is None or path.is_fifo() or path.is_char_device():
@@ -93,8 +117,11 @@ def written_to(path: Path | None) -> Iterator[Any]:
         return
     with writing(path):
         path.parent.stat()  # no folder is made for it
+    replaced = "; an earlier file of that name was replaced" if path.exists() else ""
     with replacing(path) as file:  # as it comes, and in its place when it is whole
         yield lambda line: file.write(f"{line}\n".encode())
+    opens = ": open it in a browser" if path.suffix in (".html", ".svg") else ""
+    err.print(f"Wrote {path}{opens}{replaced}.")
 
 
 def show_table(rows: Sequence[Mapping[str, object]]) -> None:

@@ -14,7 +14,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from regard.cli.options import Device, Output, RecipeFile, Settings, Threads
-from regard.cli.shell import command, err, out, recipe_with
+from regard.cli.shell import command, err, out, plural, recipe_with
 
 if TYPE_CHECKING:
     from regard.interface import Progress
@@ -33,7 +33,7 @@ def train(
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Train a model, or go on training it: the same command resumes a run."""
+    """Train a recipe's model, or resume it, and write a run folder."""
     read = recipe_with(recipe, settings)
     folder = output or Path("runs") / recipe.stem
     with opened(read, folder, threads=threads, device=device) as session:
@@ -113,8 +113,9 @@ def show_plan(session: Session) -> None:
     name = session.recipe.model_title
     if session.parameters:
         out.print(
-            f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; {plan.batches} batches an epoch, "
-            f"{plan.real:.0%} real tokens; {session.training.config.precision}."
+            f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; "
+            f"{plural(plan.batches, 'batch', 'batches')} an epoch, {plan.real:.0%} real tokens; "
+            f"{session.training.config.precision}."
         )
     else:
         out.print(f"{name}, which counts, on {amount}.")

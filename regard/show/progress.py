@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -11,19 +13,34 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from regard.interface import Progress as Trained
 
 
-@contextmanager
-def training_bar(shown: bool | None = None) -> Iterator[Callable[[Trained], None]]:
-    """A function that shows where training stands; `shown` None: where somebody watches."""
-    console = Console(stderr=True)
+def bar_on(console: Console, *, shown: bool | None, transient: bool = False) -> Progress:
+    """A bar with the time left; `shown` None: where somebody watches."""
     watched = console.is_terminal or console.is_jupyter if shown is None else shown
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not watched) as bar:
+    # what is printed meanwhile goes above the bar, unless it goes to a file
+    redirected = sys.stdout.isatty()
+    return Progress(*columns, console=console, disable=not watched, transient=transient, redirect_stdout=redirected)
+
+
+@contextmanager
+def counting_bar(
+    words: str, total: int | None, console: Console, *, shown: bool | None = None
+) -> Iterator[Callable[..., None]]:
+    """A function that takes what has changed: `advance=1`, `description="…"`. The bar is gone when the work is done."""
+    with bar_on(console, shown=shown, transient=True) as bar:
+        yield partial(bar.update, bar.add_task(words, total=total))
+
+
+@contextmanager
+def training_bar(shown: bool | None = None) -> Iterator[Callable[[Trained], None]]:
+    """A function that shows where training stands; `shown` None: where somebody watches."""
+    with bar_on(Console(stderr=True), shown=shown) as bar:
         task = bar.add_task("preparing", total=1.0)
 
         def show(progress: Trained) -> None:

@@ -71,7 +71,7 @@ class Task:
     toy: tuple[tuple[Any, ...], ...]  # two examples, with which a user's model is tried
     corpus: Callable[..., Any]  # (recipe) -> Corpus: what is trained and validated on
     new: Callable[..., Any]  # (Request) -> recipe and reasons
-    check: Callable[..., Any]  # (recipe, write) -> Checked
+    check: Callable[..., Any]  # (recipe, write, on_example) -> Checked
     answer: Callable[..., Any]  # (run, raws, decoding) -> a Prediction each
     score: Callable[..., Any]  # (runs, examples, options) -> Scored
     outcomes: Callable[..., Any] = answers  # (run, examples, decoding) -> what metrics are computed from, one each

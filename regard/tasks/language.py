@@ -113,7 +113,7 @@ def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> 
     return each
 
 
-def refuse_check(recipe: Recipe, write: Path | None) -> None:
+def refuse_check(recipe: Recipe, write: Path | None, on_example: object = None) -> None:
     raise UserError("check looks over pairs and labels, and language has none: train it and see how it is read.")
 
 

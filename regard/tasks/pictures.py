@@ -115,7 +115,7 @@ def patch_side(height: int, width: int) -> int:
     return next(sides, 1)
 
 
-def check(recipe: Recipe, write: Path | None) -> Checked:
+def check(recipe: Recipe, write: Path | None, on_example: object = None) -> Checked:
     """How many pictures and labels there are; blank pictures, pictures that are there twice, what both splits share."""
     if write is not None:
         raise UserError("--write is for translation: correct what is said of pictures in the files themselves.")
