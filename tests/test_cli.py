@@ -258,7 +258,7 @@ def test_look_shows_every_word(trained, call):
 
 def test_look_draws_a_picture(trained, tmp_path, call):
     drawn = call("look", trained, "the cat sleeps .", "-o", tmp_path / "x.svg")
-    assert (drawn.code, drawn.err) == (0, "")
+    assert (drawn.code, drawn.err) == (0, f"Wrote {tmp_path / 'x.svg'}: open it in a browser.\n")
     words = [text.text for text in ElementTree.parse(tmp_path / "x.svg").iter("{http://www.w3.org/2000/svg}text")]
     assert {"the", "cat", "sleeps", "."} <= set(words)
 
@@ -267,7 +267,8 @@ def test_look_writes_a_page_of_a_sentence_or_of_a_file(trained, tmp_path, call):
     (tmp_path / "some.txt").write_text("the cat sleeps .\n\na dog sees the cat .\n")
     for what, count in (("the cat sleeps .", 1), (tmp_path / "some.txt", 2)):
         drawn = call("look", trained, what, "--html", tmp_path / "x.html")
-        assert (drawn.code, drawn.out, drawn.err) == (0, "", "")
+        assert (drawn.code, drawn.out) == (0, "")
+        assert drawn.err.startswith(f"Wrote {tmp_path / 'x.html'}: open it in a browser")
         assert (tmp_path / "x.html").read_text().count('type="text/plain" id="weights-') == count
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Json, Output, RunFolder, Threads
-from regard.cli.shell import command, load_runs, out, print_json, show_table, written_to
+from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, show_table, written_to
 from regard.config import UserError
 from regard.data.text import encodable
 
@@ -32,7 +33,7 @@ TAKES = {  # which options each way of looking understands
 def look(
     run: RunFolder,
     sentence: Annotated[str | None, typer.Argument()] = None,
-    # a source sentence, or a text; with --html also a file of them, one a line
+    # a text, or a file of texts, one per line: its first line, with --html all of them; for pictures FILE.npz:3
     target: str | None = None,  # its translation; by default the model's own
     layer: int | None = None,  # of several attending layers, this one; by default their mean
     gates: bool = False,  # what a recurrent model lets in, keeps and shows at each token
@@ -46,7 +47,12 @@ def look(
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """What the model looks at while it translates a sentence; or what it carries, feels and knows."""
+    """Show what a run attends to in a text: a heat map or a page.
+
+    Attention weights, or gradients where a model has none; --gates shows a recurrent model's gates, --gradients how far
+    back gradients reach, --neighbours the nearest word vectors. What exists is a file; what does not exist and has
+    no space, but a slash or a file extension, is a missing file; anything else is a text.
+    """
     asked = {"--gates": gates, "--gradients": gradients, "--neighbours": neighbours is not None}
     ways = [name for name, wanted in asked.items() if wanted]
     if len(ways) > 1:
@@ -59,6 +65,7 @@ def look(
     if sentence is None and way in ("", "--gates"):
         raise UserError("There is no sentence to look at: give one, or --gradients, or --neighbours WORD.")
     (loaded,) = load_runs([run], threads=threads)
+    texts = [] if sentence is None else loaded.task.given(sentence)
     file = output if html is None else html
     with nullcontext() if file is None else written_to(file) as write:
         page = None if html is None else write
@@ -67,9 +74,11 @@ def look(
         elif gradients:
             show_gradients(loaded, length, page, as_json)
         elif gates:
-            show_gates(loaded, sentence or "", target and encodable(target), page, as_json)
+            show_gates(loaded, texts, target and encodable(target), page, as_json)
         else:
-            show_attention(loaded, sentence or "", target and encodable(target), layer, write, page, as_json)
+            show_attention(loaded, texts, target and encodable(target), layer, write, page, as_json)
+    if sentence is not None:
+        say_what_was_shown(loaded, sentence, texts, every=html is not None)
 
 
 def refuse_others(way: str, given: Mapping[str, object]) -> None:
@@ -81,8 +90,24 @@ def refuse_others(way: str, given: Mapping[str, object]) -> None:
             raise UserError(f"{way or 'look'} does not take {name}: {remedy}.")
 
 
+def say_what_was_shown(run: Run, given: str, texts: list[Any], *, every: bool) -> None:
+    """Where it could surprise: the first line of a file, or a text that could be the name of a file."""
+    from regard.predict.inputs import typed_text
+
+    if len(texts) > 1 and not every:
+        err.print(f"{given} is a file: this is the first of its {len(texts):,} lines; --html shows all of them.")
+    elif run.task.given is typed_text and not os.path.exists(given):
+        say_if_text(given)
+
+
 def show_attention(
-    run: Run, sentence: str, target: str | None, layer: int | None, svg: Write | None, page: Write | None, as_json: bool
+    run: Run,
+    texts: list[Any],
+    target: str | None,
+    layer: int | None,
+    svg: Write | None,
+    page: Write | None,
+    as_json: bool,
 ) -> None:
     from regard.show.attention_page import attention_page
     from regard.tasks import nothing
@@ -90,12 +115,11 @@ def show_attention(
     task = run.task
     if task.look is nothing:
         raise UserError(f"There is no attention to look at in {task.name}: --gates and --neighbours look into others.")
-    raws = task.given(sentence)
     if page:
-        pages = [task.look_closely(run, raw, target) for raw in raws]
+        pages = [task.look_closely(run, text, target) for text in texts]
         page(attention_page(pages, title=f"What {run.model_title} looks at"))
         return
-    seen = task.look(run, raws[0], target, layer)
+    seen = task.look(run, texts[0], target, layer)
     if svg:
         svg(seen.svg().removesuffix("\n"))
     elif as_json:
@@ -104,17 +128,17 @@ def show_attention(
         out.print(seen.text(out.width))
 
 
-def show_gates(run: Run, sentence: str, target: str | None, page: Write | None, as_json: bool) -> None:
+def show_gates(run: Run, texts: list[Any], target: str | None, page: Write | None, as_json: bool) -> None:
     from regard.look.gates import WORDS, carried, carried_closely
     from regard.show.attention_page import attention_page
     from regard.show.colours import LEGEND
     from regard.show.heat_map import gate_map
 
     if page:
-        pages = [carried_closely(run, text, target) for text in run.task.given(sentence)]
+        pages = [carried_closely(run, text, target) for text in texts]
         page(attention_page(pages, title=f"What {run.model_title} carries", words=WORDS))
         return
-    seen = carried(run, encodable(sentence), target)
+    seen = carried(run, texts[0], target)
     if as_json:
         layers = [
             {"layer": layer.name, "tokens": layer.tokens}

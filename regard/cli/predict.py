@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from regard.cli.options import Device, Json, Output, Threads, option_name, options_of
-from regard.cli.shell import command, err, json_line, load_runs, write_now, written_to
+from regard.cli.shell import command, err, json_line, load_runs, out, say_if_text, write_now, written_to
 from regard.config import UserError, fields_of
 from regard.data.text import encodable, one_line
 from regard.predict.decoding import Decoding, Prediction
 
 if TYPE_CHECKING:
     from regard.run import Run
+    from regard.tasks import Task
 
 DRAWING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
 
@@ -27,8 +29,8 @@ DRAWING = {"temperature", "top_k", "top_p"}  # giving one of these means samplin
 @command
 @options_of(Decoding, leave_out=("longest_source", "batch_tokens"))
 def predict(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN … [FILE]")],
-    # a run folder, or several as one model; a file of inputs, one a line, by default standard input
+    paths: Annotated[list[str], typer.Argument(metavar="RUN … [FILE | TEXT]")],
+    # a run folder, or several as one model; a file of inputs, one per line, or a text; by default standard input
     prompt: str | None = None,  # go on from this text, and show it as it is written
     output: Output = None,  # by default standard output
     conll: bool = False,  # tagging: a word and its tag a line, a blank line after each sentence
@@ -38,20 +40,25 @@ def predict(
     device: Device = "cpu",
     **settings: Any,
 ) -> None:
-    """Translate, go on writing, classify or tag: one line in, one line out; several runs write as one (ensemble).
+    """Predict with a run on a text or file: print one answer per line.
+
+    Translate, continue, classify or tag; several runs answer as one (ensemble). What exists is a file; what does not
+    exist and has no space, but a slash or a file extension, is a missing file; anything else is a text.
 
     By default a translator uses beam search with a beam of 5, and a language model samples. Giving a --temperature,
     --top-k or --top-p means sampling. A line ends at "\\n" and nowhere else. What an output holds of line ends, "\\r"
     and U+2028 among them, is written as JSON escapes it: so every program counts the same lines; --json gives the text
     itself, and --prompt writes it as it is.
     """
-    from regard.predict.inputs import AT_ONCE
+    from regard.predict.inputs import AT_ONCE, named_file, text_lines
     from regard.predict.text import most_read
+    from regard.show.progress import counting_bar
     from regard.tasks import nothing
 
     # all but a last path that is no folder are runs
-    folders, file = (paths[:-1], paths[-1]) if len(paths) > 1 and not paths[-1].is_dir() else (paths, None)
-    run = as_one(load_runs(folders, threads=threads, device=device))
+    folders, last = (paths[:-1], paths[-1]) if len(paths) > 1 and not os.path.isdir(paths[-1]) else (paths, None)
+    refuse_loose_words(paths[1:])
+    run = as_one(load_runs([Path(folder) for folder in folders], threads=threads, device=device))
     task = run.task
     how = decoding(run, {key: value for key, value in settings.items() if value is not None})
     if conll and task.columns is nothing:
@@ -60,17 +67,29 @@ def predict(
     if prompt is not None:
         if task.continue_aloud is nothing:
             raise UserError(f"--prompt is for language models: {run.model_title} answers lines.")
-        if file is not None:
+        if last is not None:
             raise UserError("--prompt and a FILE exclude each other: give one of them.")
-        if output is None and not as_json and how is not None and how.width == 1:
-            with as_options():
-                task.continue_aloud(run, encodable(prompt), how, lambda text: write_now(text, sys.stdout))
-            write_now("\n", sys.stdout)
-            return
-    interactive = file is None and prompt is None and sys.stdin.isatty()
-    raws = iter([encodable(prompt)]) if prompt is not None else task.inputs(file, errors)
-    with written_to(output) as write, as_options():
+    file = None if last is None else named_file(last) if task.inputs is text_lines else Path(last)
+    text = last if file is None and last is not None else prompt
+    shown_as_it_comes = output is None and not as_json and how is not None and how.width == 1
+    if text is not None and shown_as_it_comes and task.continue_aloud is not nothing:
+        with as_options():
+            task.continue_aloud(run, encodable(text), how, lambda some: write_now(some, sys.stdout))
+        write_now("\n", sys.stdout)
+        say_if_text(last)
+        return
+    if file and output and output.is_file() and os.path.realpath(file) == os.path.realpath(output):
+        raise UserError(f"{output} is the input, which -o would replace: choose another name.")
+    interactive = file is None and text is None and sys.stdin.isatty()
+    if interactive:
+        err.print("Type a line and press Enter; Ctrl-D ends.")
+    raws = iter([encodable(text)]) if text is not None else task.inputs(file, errors)
+    # a bar would come between answers that are shown
+    watched = err.is_terminal and text is None and not (interactive or (output is None and out.is_terminal))
+    total = inputs_in(task, file) if watched else None
+    with written_to(output) as write, counting_bar("Predicting", total, err, shown=watched) as show, as_options():
         for number, (raw, answer) in enumerate(run.answers(raws, how, at_once=1 if interactive else AT_ONCE), start=1):
+            show(advance=1)
             if answer.cut:
                 part = "beginning" if "source" in run.fields else "end"
                 most = most_read(run.model, how)
@@ -81,6 +100,25 @@ def predict(
                 write(ranked(number, answer))
             else:
                 write(write_one(raw, answer))
+    if file is None:
+        say_if_text(last)
+
+
+def inputs_in(task: Task, file: Path | None) -> int | None:
+    """How many inputs a file has, standard input too where it is one; None: it cannot be read twice."""
+    if not (file.is_file() if file else sys.stdin.buffer.seekable()):
+        return None
+    count = sum(1 for _ in task.inputs(file, "replace"))
+    if file is None:
+        sys.stdin.buffer.seek(0)
+    return count
+
+
+def refuse_loose_words(paths: Sequence[str]) -> None:
+    """A sentence whose words came one by one."""
+    words = [path for path in paths if not os.path.exists(path)]
+    if len(words) > 1 and not any("/" in word for word in words):
+        raise UserError(f"{' '.join(paths)!r} is not one argument but {len(paths)}: put a text in quotes.")
 
 
 def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:

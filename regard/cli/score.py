@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,9 +13,9 @@ import typer
 
 from regard.cli.options import Device, Json, Output, Threads
 from regard.cli.predict import decoding
-from regard.cli.shell import command, err, load_runs, out, print_json, written_to
+from regard.cli.shell import command, err, load_runs, out, plural, print_json, say_if_text, written_to
 from regard.config import UserError
-from regard.data.text import one_line, read_lines
+from regard.data.text import encodable, one_line, read_lines
 
 if TYPE_CHECKING:
     from regard.run import Run
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 @command
 def score(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="[RUN …] [FILE]")] = None,
-    # a run folder, or several as one model; and a file to score on
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[RUN …] [FILE | TEXT]")] = None,
+    # a run folder, or several as one model; a test file, or two parallel ones; for a language model also a text
     target: Path | None = None,  # the references, one a line
     source: Path | None = None,  # the sources, one a line
     system: Annotated[tuple[Path, Path] | None, typer.Option(metavar="A B")] = None,
@@ -40,31 +41,47 @@ def score(
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Score a run on a file of its training data's form, or on --source and --target.
+    """Score a run on a test file: print BLEU, perplexity or accuracy.
+
+    The file has the form of the training data; a translator takes parallel files (--source and --target) and tables of
+    pairs alike. A language model gives the log-probability of a text.
 
     Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; several runs are mixed by weights
     fitted on validation. Classification: accuracy, F1, Matthews and the confusion matrix. Tagging: entity F1.
     """
+    from regard.predict.inputs import named_file
     from regard.score.alignment import read_links
     from regard.score.result import Options
+    from regard.show.progress import counting_bar
 
     if system is not None and target is not None:
         show(scored_outputs(system, target), as_json=as_json)
         return
     paths = paths or []
-    folders, files = (paths, [source, target]) if source and target else (paths[:-1], paths[-1:])
+    parallel_files = len(paths) > 2 and all(map(os.path.isfile, paths[-2:]))
+    first = len(paths) - (0 if source and target else 2 if parallel_files else 1)  # of those that are no runs
+    folders = [Path(path) for path in paths[: max(0, first)]]
     if system or bool(source) != bool(target) or not folders:
         raise UserError(
             "Give a RUN with --source FILE and --target FILE; one RUN or several and a FILE; "
             "or two files of outputs with --system A B and --target FILE."
         )
     runs = load_runs(folders, threads=threads, device=device)
-    examples = examples_in(files, runs[0], by_line=each)
-    if each:
-        write_each(runs, examples, stride, output)
-        return
     task = runs[0].task
     answers = "source" in runs[0].fields
+    files = [source, target] if source and target else [named_file(path) for path in paths[first:]]
+    examples: Iterator[Any]
+    if None in files:
+        text = paths[-1]
+        if answers:
+            raise UserError(f"{text!r} is a text, and {task.name} is scored on a file, such as {task.words.file}.")
+        each, examples = each or not as_json, iter([(encodable(text),)])
+    else:
+        examples = examples_in([file for file in files if file], runs[0], by_line=each)
+    if each:
+        write_each(runs, examples, stride, output)
+        say_if_text(None if files[-1] else paths[-1])
+        return
     if output is not None and not answers:
         raise UserError(f"-o writes answers, and {task.name} has none: give it with --each, or leave it out.")
     if beam is not None and not answers:
@@ -75,20 +92,29 @@ def score(
         raise UserError(f"{files[0]} is empty: give at least one {task.words.example}.")
     gold = [read_links(line) for line in read_lines(align)] if align else None
     asked = Options(how, gold, layer, by_length, stride)
-    with nullcontext() if output is None else written_to(output) as write, err.status("Scoring …"):
-        if write is not None:
-            asked = replace(asked, told=lambda answer: write(one_line(answer)))
-        found = task.score(runs, rows, asked)
+    with (
+        nullcontext() if output is None else written_to(output) as write,
+        counting_bar("Scoring", len(rows) if answers else None, err) as show_progress,
+    ):
+
+        def answered(answer: str) -> None:
+            show_progress(advance=1)
+            if write is not None:
+                write(one_line(answer))
+
+        found = task.score(runs, rows, replace(asked, told=answered))
     show(found, as_json=as_json)
 
 
 def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:
     """Those of files of the form that the run was trained on, or of parallel files; a whole file also line by line."""
     from regard.data.fields import TextField
-    from regard.data.sources import examples, parallel
+    from regard.data.sources import Table, examples, parallel
 
     side_by_side = len(files) == 2 and run.task.fields.get("source") is TextField  # whatever it was trained on
     data = parallel(files) if side_by_side else run.recipe.data.reading(files)
+    if type(data) is Table and type(run.recipe.data) is not Table:
+        err.print(f"{files[0]}: field {data.source!r} is taken for the source, {data.target!r} for the target.")
     if by_line and run.whole_file:
         data = replace(data, unit="line")  # type: ignore[type-var]
     return examples(data, "valid", Path.cwd())
@@ -116,7 +142,8 @@ def scored_outputs(system: tuple[Path, Path], target: Path) -> Scored:
         raise UserError(f"{target} is empty: give at least one reference.")
     for path, lines in zip(system, outputs, strict=True):
         if len(lines) != len(references):
-            raise UserError(f"{path} has {len(lines)} lines for {len(references)} references: give as many of each.")
+            have = f"{plural(len(lines), 'line')} for {plural(len(references), 'reference')}"
+            raise UserError(f"{path} has {have}: give as many of each.")
     one, other, apart = paired_bootstrap(BLEU, outputs[0], outputs[1], references)
     shown = [f"BLEU {each.mean:.2f}   {path}" for each, path in zip((one, other), system, strict=True)]
     shown.append(f"p = {apart.p:.4f}   paired bootstrap, {RESAMPLES:,} resamples; {BLEU.note()}")

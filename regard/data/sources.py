@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby, islice
@@ -15,7 +17,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from regard.config import Positive, Settings, between
 from regard.data import world
 from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
-from regard.data.text import Report, content_hash, read_columns, read_fields, read_lines, read_pairs
+from regard.data.text import (
+    Report,
+    content_hash,
+    is_jsonl,
+    read_columns,
+    read_fields,
+    read_lines,
+    read_pairs,
+    read_rows,
+)
 from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
@@ -170,8 +181,13 @@ class Parallel(Source):
         every = read_pairs(find(self.source, folder), find(self.target, folder), report=report)
         return _side(every, split, self.hold_out)
 
-    def reading(self, files: Sequence[Path]) -> Parallel:
-        return parallel(files)
+    def reading(self, files: Sequence[Path]) -> Source:
+        """Two files, or one table of pairs."""
+        if len(files) != 1:
+            return parallel(files)
+        (file,) = only(files)
+        source, target = pair_fields(Path(file))
+        return Table(train=file, valid=file, source=source, target=target)
 
 
 def parallel(files: Sequence[Path]) -> Parallel:
@@ -260,6 +276,24 @@ class Arpa(Source):
     def reading(self, files: Sequence[Path]) -> Text:
         (file,) = only(files)
         return Text(train=file, valid=file)
+
+
+def pair_fields(path: Path) -> tuple[str, str]:
+    """The fields of a table of pairs: columns 1 and 2; in JSONL source and target, or the first two texts."""
+    first: dict[str, Any] = {}
+    if is_jsonl(path):
+        with suppress(ValueError, TypeError, RecursionError):
+            first = dict(json.loads(next(read_lines(path), "")))
+    else:
+        first = {str(place): cell for place, cell in enumerate(next(read_rows(path), (0, []))[1], start=1)}
+    texts = [key for key, value in first.items() if isinstance(value, str)]
+    if {"source", "target"} <= {*texts}:
+        return "source", "target"
+    if len(texts) < 2:
+        raise UserError(
+            f"{path} is not a table of pairs: give one (.tsv, .jsonl), or two files, a source and a target."
+        )
+    return texts[0], texts[1]
 
 
 def _paragraphs(path: Path) -> Iterator[str]:

@@ -1,7 +1,13 @@
-"""Raw inputs, a few at a time: lines from a file or from standard input, or a sentence as it is typed."""
+"""Raw inputs, a few at a time: lines from a file or from standard input, or a text as it is typed.
+
+One rule for every command: what exists is a file; what does not exist and has no space, but a slash or a file
+extension, is a missing file; anything else is a text.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -11,6 +17,7 @@ from typing import Literal, TypeVar
 from regard.config import UserError
 from regard.data.text import encodable, read_lines
 
+LIKE_A_FILE = re.compile(r"\S*(/\S*|\w\.[A-Za-z]\w{0,7})")
 AT_ONCE = 512  # inputs that are answered together
 
 T = TypeVar("T")
@@ -27,11 +34,21 @@ def text_lines(file: Path | None, errors: Literal["strict", "replace"] = "strict
     return read_lines(file or sys.stdin.buffer, errors=errors)
 
 
+def named_file(text: str) -> Path | None:
+    """The file that this names; None: it is a text."""
+    if os.path.exists(text):
+        return Path(text)
+    if LIKE_A_FILE.fullmatch(text):
+        remedy = "check the spelling and the folder, or end it with a space if it is a text"
+        raise UserError(f"{text} does not exist, and its name is a file's: {remedy}.")
+    return None
+
+
 def typed_text(text: str) -> list[str]:
-    """The sentence itself, or the lines of the file of that name, those that are not blank."""
-    if len(text) > 255 or "\0" in text or not Path(text).is_file():
+    """The text itself, or the lines of the file of that name, those that are not blank."""
+    if (file := named_file(text)) is None:
         return [encodable(text)]
-    lines = [line for line in read_lines(text) if line.strip()]
+    lines = [line for line in read_lines(file) if line.strip()]
     if not lines:
         raise UserError(f"{text} has no sentence: give one with text in it.")
     return lines
