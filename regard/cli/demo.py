@@ -21,8 +21,11 @@ def demo(
     output: Output = None,  # the run folder
     threads: Threads = 0,
 ) -> None:
-    """Train on the built-in corpus and measure on sentences never seen: a translator, and what it looks at; a language
-    model of characters, and what it writes; praise and blame told apart; parts of speech."""
+    """Train on the built-in corpus and print scores on unseen text.
+
+    Translation: a translator and what it attends to. Language: a model of characters and what it writes.
+    Classification: praise, blame or neither. Tagging: parts of speech. The model is written to a run folder.
+    """
     from regard import load
     from regard.loading import demo_recipe, shipped
 

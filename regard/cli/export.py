@@ -14,7 +14,7 @@ def export(
     to: Literal["arpa"],  # the form: arpa, for n-grams, as KenLM and SRILM read it
     output: Output = None,  # the file to write; by default RUN/model.arpa
 ) -> None:
-    """Write a run's model in a form that other programs read."""
+    """Export a run's n-gram model to an ARPA file."""
     from regard.exchange.arpa import export_run
 
     path = output or run / "model.arpa"

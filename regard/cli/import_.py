@@ -16,7 +16,7 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE.arpa")],  # an n-gram model as text; plain or gzip
     output: Output = None,  # the run folder; by default runs/<its name>
 ) -> None:
-    """Make a run of an n-gram model that another program wrote."""
+    """Import an ARPA file's n-gram model as a run folder."""
     from regard.exchange.arpa import import_run
 
     folder = output or Path("runs") / file.name.removesuffix(".gz").removesuffix(".arpa")

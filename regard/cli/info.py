@@ -8,7 +8,7 @@ from regard.cli.shell import command, out, print_json
 
 @command
 def info(as_json: Json = False) -> None:
-    """Versions, threads, processor, devices: to paste into a bug report."""
+    """Print this machine's versions and devices for a bug report."""
     from regard import machine
 
     gain = machine.bf16_gain()

@@ -28,7 +28,10 @@ def new(
     model: str | None = None,  # which model; `regard models` lists them
     output: Output = None,  # the recipe to write; by default the task's name and .toml
 ) -> None:
-    """Write a complete recipe for your own files, with values chosen from their size and this machine."""
+    """Write a recipe for your data files, with settings to fit them.
+
+    They are chosen from the size of the data and the speed of this machine; the recipe gives the reasons.
+    """
     from regard.checkpoint import write_atomically
     from regard.new.choices import Request
 

@@ -17,7 +17,7 @@ def runs(
     folder: Annotated[Path, typer.Argument()] = Path("runs"),  # the folder that holds runs
     as_json: Json = False,
 ) -> None:
-    """List what has been trained: model, score, size, state."""
+    """List the runs in a folder: print model, score, size and state."""
     from regard.runs import runs as every_run
 
     found = [dataclasses.asdict(run) for run in every_run(folder)]
