@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
+    from regard.compare.api import Comparison, compare
     from regard.interface import Progress, UserError
     from regard.layers.cells import Cell
     from regard.loading import load, read_recipe
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cell",
+    "Comparison",
     "Decoding",
     "Prediction",
     "Progress",
@@ -34,6 +36,7 @@ __all__ = [
     "Run",
     "Session",
     "UserError",
+    "compare",
     "load",
     "read_recipe",
     "train",
@@ -42,6 +45,7 @@ __all__ = [
 
 _HOMES = {
     "Cell": "regard.layers.cells",
+    "Comparison": "regard.compare.api",
     "Decoding": "regard.predict.decoding",
     "Prediction": "regard.predict.decoding",
     "Progress": "regard.interface",
@@ -49,6 +53,7 @@ _HOMES = {
     "Run": "regard.run",
     "Session": "regard.train.session",
     "UserError": "regard.interface",
+    "compare": "regard.compare.api",
     "load": "regard.loading",
     "read_recipe": "regard.loading",
     "train": "regard.train.api",

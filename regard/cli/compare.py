@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -53,6 +52,7 @@ def compare(
     comparison that was interrupted.
     """
     from regard import machine
+    from regard.compare.api import NOT_HERE, Comparison, already_trained, report_place, setting_of
     from regard.compare.comparison import comparison, measure_runs
     from regard.compare.measure import unseen_of
     from regard.compare.plan import JOBS, Budget, planned
@@ -62,8 +62,7 @@ def compare(
     given, report = what or [], now_and_then()
     if bool(demo) == bool(given):
         raise UserError("Give a recipe, or run folders, or --demo translation; one of these.")
-    if output.suffix != ".html":
-        raise UserError(f"--out {output} must end in .html: its data goes beside it, as .json.")
+    report_place(output)
     if jobs < 0 or seeds < 0:
         raise UserError("--jobs and --seeds must be at least 1.")
     folders = [Path(one) for one in given if Path(one).is_dir()]
@@ -71,7 +70,7 @@ def compare(
         raise UserError("Give a recipe, or run folders, not both; and every folder must exist.")
     jobs = jobs or (JOBS if demo else 1)
     each = threads or max(1, (os.cpu_count() or 1) // jobs)
-    told = {"text": "as each was trained" if folders else "as the recipe says", "kind": "none", "amount": None}
+    told = NOT_HERE if folders else {**NOT_HERE, "text": "as the recipe says"}
     if folders:
         for name, value in {"models": models, "model": model, "budget": budget, "seeds": seeds}.items():
             if value:
@@ -95,33 +94,25 @@ def compare(
         runs = train_plan(plan, jobs, each, report)
         told = plan.budget.facts() if plan.budget else told
     machine.use_threads(threads)
-    with counting_bar("Measuring", len(runs), err) as show:
+    with counting_bar("Measuring", 1.0, err) as show:
 
-        def measuring(run: Trained) -> None:
-            place = runs.index(run)
-            words = f"Measuring {run.name}, seed {run.seed} ({place + 1} of {len(runs)})"
-            show(completed=place, description=words)
-            report(words)
+        def measuring(share: float, what: str) -> None:
+            show(completed=share, description=f"Measuring {what}")
+            report(f"Measuring {what}")
 
         runs = measure_runs(runs, tested, beam=beam, tell=measuring)
         typed = "regard " + shlex.join(sys.argv[1:])
         found = comparison(recipe, runs, tested, budget=told, command=typed, setting=setting_of(jobs, each))
-    write_report(output, found, no_sentences=no_sentences)
+    if no_sentences:
+        found |= {"alignments": [], "mistakes": []}
+        for compared in found["models"]:
+            compared["samples"] = []
+    Comparison(found).write(output)
     for sentence in [*found["summary"], *found["warnings"]]:
         out.print(sentence)
     out.print(f"\nThe report is {output}; its data is {output.with_suffix('.json')}.")
     if not any(run.facts for run in runs):
         raise UserError("Every model failed: see above.")
-
-
-def setting_of(jobs: int, threads: int) -> dict[str, Any]:
-    """The machine, and how much of it each run had."""
-    from regard import machine
-
-    facts = machine.facts()
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    had = {"cores": os.cpu_count(), "memory_gb": memory, "threads": threads, "jobs": jobs}
-    return {"processor": facts["processor"], "torch": facts["torch"], **had}
 
 
 def contenders_of(recipe: Recipe, models: str | None, model: list[str] | None, *, demo: bool) -> list[Contender]:
@@ -178,42 +169,3 @@ def train_plan(plan: Plan, jobs: int, threads: int, report: Callable[[str], None
         )
         for entry in plan.entries
     ]
-
-
-def already_trained(folders: list[Path]) -> tuple[Recipe, list[Trained]]:
-    """The first one's recipe, and the runs: those whose recipes differ in nothing but the seed are one model's."""
-    from regard.checkpoint import Folder
-    from regard.compare.comparison import Trained
-    from regard.data.text import content_hash
-    from regard.loading import read_recipe
-
-    recipes = {folder: read_recipe(Folder(folder).must_exist().config)[0] for folder in folders}
-    first = recipes[folders[0]]
-    if first.task.mixes and len({content_hash(Folder(folder).fields) for folder in folders}) > 1:
-        raise UserError("These runs have different vocabularies: their perplexities are of different things.")
-    names: dict[Path, str] = {}
-    for folder, recipe in recipes.items():
-        if recipe.task is not first.task:
-            raise UserError(
-                f"{folders[0]} is for {first.task.name}, {folder} for {recipe.task.name}: compare like with like."
-            )
-        alike = [other for other in names if set(recipe.differences(recipes[other])) <= {"seed"}]
-        short = folder.name if [each.name for each in folders].count(folder.name) == 1 else str(folder)
-        names[folder] = names[alike[0]] if alike else short
-    return first, [
-        Trained(name, recipe.seed, folder, f"regard train {folder}/config.toml", (f"model.name={recipe.model_name}",))
-        for (folder, recipe), name in zip(recipes.items(), names.values(), strict=True)
-    ]
-
-
-def write_report(output: Path, found: dict[str, Any], *, no_sentences: bool) -> None:
-    from regard.checkpoint import write_atomically
-    from regard.show.report_page import report_page
-
-    if no_sentences:
-        found |= {"alignments": [], "mistakes": []}
-        for model in found["models"]:
-            model["samples"] = []
-    page = report_page(found)
-    write_atomically(output.with_suffix(".json"), json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    write_atomically(output, page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
@@ -14,7 +15,7 @@ import numpy as np
 
 from regard import machine
 from regard.checkpoint import Folder
-from regard.compare.measure import Facts, Unseen, looked, measured, shown_places
+from regard.compare.measure import Facts, Tell, Unseen, looked, measured, shown_places
 from regard.compare.summary import ALL, covers_0, listed, summary
 from regard.data.sources import World
 from regard.interface import Fits, UserError
@@ -24,11 +25,10 @@ from regard.models.design import Design
 from regard.recipe import Recipe
 from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.likelihood import fit_weights, score_texts
-from regard.score.metrics import ALIGNMENT_ERROR, PERPLEXITY, Metric, buckets
+from regard.score.metrics import ALIGNMENT_ERROR, FEWEST, PERPLEXITY, Metric, buckets
 from regard.score.translation import diagonal_of
 
 LONG = 25  # words: a sentence with more is a long one
-FEWEST = 20  # sentences for a figure to be of use
 MISTAKES = 8
 TOKEN = {"words": "word", "given": "word", "characters": "character", "bpe": "sub-word"}
 
@@ -58,7 +58,7 @@ def comparison(
     for run in runs:
         every.setdefault(run.name, []).append(run)
     by_name = {name: there for name, some in every.items() if (there := [run for run in some if run.facts])}
-    first: Facts = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}})
+    first: Facts = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}, "floors": {}})
     task, metrics = recipe.task, recipe.task.metrics
     drawn = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
     words = np.array(test.words)
@@ -83,7 +83,7 @@ def comparison(
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
-        "measures": [_told(metric, recipe, test) for metric in metrics],
+        "measures": [_told(metric, recipe, test, first["floors"]) for metric in metrics],
         "reads": task.words.reads,
         "counts": task.words.counts,
         "weights_to_one": task.aligned,  # what gives a label looks at all of a text at once, and never so far
@@ -221,13 +221,16 @@ def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool
     }
 
 
-def _told(metric: Metric, recipe: Recipe, test: Unseen) -> Facts:
+def _told(metric: Metric, recipe: Recipe, test: Unseen, floors: Mapping[str, float]) -> Facts:
     note, unit = metric.note(), metric.unit
     if metric is PERPLEXITY:
         token = TOKEN[recipe.tokens.kind]
         note, unit = f"{note}, of {token}s and, where there are several, ends of texts", f"a {token}"
     name = metric.called(test.targets)
-    return {"key": metric.key, "name": name, "unit": unit, "better": metric.better, "note": note}
+    said: Facts = {"key": metric.key, "name": name, "unit": unit, "better": metric.better, "note": note}
+    if metric.floor and metric.key in floors:
+        said["floor"] = {"value": floors[metric.key], "meaning": metric.floor.meaning}
+    return said
 
 
 def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
@@ -301,15 +304,18 @@ def _mixtures(by_name: ByName, test: Unseen) -> list[Facts]:
     return found
 
 
-def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, tell: Any) -> list[Trained]:
-    """With what was measured; one that cannot be is reported as failed."""
+def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, tell: Tell) -> list[Trained]:
+    """With what was measured; one that cannot be is reported as failed. `tell` is called as it proceeds."""
     found = list(runs)
+
+    def proceed(place: int, share: float, what: str) -> None:
+        tell((place + share) / len(runs), f"{runs[place].name}, seed {runs[place].seed}: {what}")
+
     for place, run in enumerate(runs):
         if run.why:
             continue
-        tell(run)
         try:
-            found[place] = replace(run, facts=measured(run.folder, test, beam=beam))
+            found[place] = replace(run, facts=measured(run.folder, test, beam=beam, tell=partial(proceed, place)))
         except Exception as problem:  # whatever it is, it is one run's
             found[place] = replace(run, why=f"it could not be measured: {problem}")
     return found

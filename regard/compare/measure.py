@@ -9,18 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import numpy as np
 
 from regard.checkpoint import Folder, write_atomically
 from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
 from regard.data.sources import World, examples, find
 from regard.data.text import content_hash, read_lines
-from regard.interface import Generates, UserError
+from regard.interface import Generates, Numbered, UserError
 from regard.loading import load
 from regard.look.weights import attends
 from regard.predict.decoding import Decoding
@@ -34,7 +36,8 @@ from regard.train.corpus import Corpus
 from regard.train.cost import first_batches, flops_per_token
 
 Facts = dict[str, Any]
-VERSION = 3  # of what is kept; another one is measured anew
+Tell = Callable[[float, str], None]  # the share that is done, from 0 to 1, and what is being done
+VERSION = 4  # of what is kept; another one is measured anew
 SHOWN = (0.5, 0.8, 0.95)  # sentences that are looked into: longer than so many of the test's
 FAST = {1: 8, 32: 64}  # lines at a time, and how many of them are timed
 SAMPLES = 3
@@ -93,8 +96,8 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
 # --- what is measured --------------------------------------------------------------------------------------------
 
 
-def measured(folder: Path, test: Unseen, *, beam: int) -> Facts:
-    """Found beside the run, or measured now."""
+def measured(folder: Path, test: Unseen, *, beam: int, tell: Tell) -> Facts:
+    """Found beside the run, or measured now; `tell` is called as it proceeds."""
     place = Folder(folder).must_exist()
     key = [VERSION, content_hash(place.best) if place.best.exists() else "", test.hash, beam]
     kept = place.path.with_name(place.path.name + ".json")
@@ -104,12 +107,13 @@ def measured(folder: Path, test: Unseen, *, beam: int) -> Facts:
             return facts
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    facts = {"key": key, **measure(load(folder), place, test, beam=beam)}
+    facts = {"key": key, **measure(load(folder), place, test, beam=beam, tell=tell)}
     write_atomically(kept, json.dumps(facts, ensure_ascii=False) + "\n")
     return facts
 
 
-def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
+def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, tell: Tell) -> Facts:
+    tell(0.0, "answers")
     task, corpus = run.task, run.task.corpus(run.recipe)
     how = Decoding(beam=beam) if task.decoding and not task.decoding.sample else None
     values = task.outcomes(run, test.examples, how)
@@ -129,20 +133,35 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int) -> Facts:
         "training_tokens_per_second": mean(entry["tokens_per_second"] for entry in entries) if entries else None,
         "memory_mb": max((entry["memory"] for entry in entries if "memory" in entry), default=None),
     }
+    tell(0.5, "speed")
     raws = [raw for raw in test.sources if not isinstance(raw, str) or raw.strip()] or [""]
     for rows, count in FAST.items():
         cost[f"decoding_{rows}"] = speed(run, ([""] if run.whole_file else raws * count)[:count], rows=rows)
+    tell(0.75, "attention and gradients")
     return {
         "outputs": values if all(isinstance(value, str) for value in values) else [],
         "statistics": statistics,
         "looks": [looked(run, test.sources[place]) for place in shown_places(test)],
         "samples": _samples(run),
+        "floors": floors(run, test, data["train"]),
         "sizes": {split: corpus.amount(sides) if sides else "" for split, sides in data.items()},
         "cost": cost,
         "curve": _curve(entries, a_token),
         "gradient": gradients(run, test.examples),
         "time": times(run),
     }
+
+
+def floors(run: Run, test: Unseen, train: Mapping[str, Encoded]) -> dict[str, float]:
+    """The value, by metric, that a model reaches without having learnt anything, where that is known."""
+    field = run.fields["target"]
+    try:
+        ids = np.concatenate(field.encode(test.targets))
+    except UserError:  # a label that training never had
+        return {}
+    assert isinstance(field.shape, Numbered)
+    counts = np.bincount(train["target"].tokens if train else ids[:0], minlength=field.shape.size)
+    return {metric.key: metric.floor.value(ids, counts) for metric in run.task.metrics if metric.floor and len(ids)}
 
 
 def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:

@@ -18,6 +18,7 @@ def summary(comparison: Facts) -> list[str]:
     sign = 1 if measure["better"] == "higher" else -1
     known.sort(key=lambda model: -sign * model["values"][measure["key"]]["mean"])
     said = [
+        *_untrained(comparison["measures"], known),
         *_first(comparison["pairs"], known, measure),
         *_by_length(known, measure, comparison["reads"]),
         *_long(comparison),
@@ -28,6 +29,19 @@ def summary(comparison: Facts) -> list[str]:
     if len(comparison["seeds"]) == 1:
         said.append("One seed only: the intervals know other sentences, and nothing of chance in training.")
     return said
+
+
+def _untrained(measures: Sequence[Facts], models: Sequence[Facts]) -> list[str]:
+    """Say so where no model is better than one that has learnt nothing, by the first measure that has such a floor."""
+    for measure in measures:
+        values = [model["values"][measure["key"]]["mean"] for model in models if measure["key"] in model["values"]]
+        if (floor := measure.get("floor")) and values:
+            sign = 1 if measure["better"] == "higher" else -1
+            best = sign * max(sign * value for value in values)
+            level = f"is {number(best)}, and {number(floor['value'])} is {floor['meaning']}"
+            said = f"No model has learnt the task yet: the best {measure['name']} {level}; train longer."
+            return [] if sign * best > sign * floor["value"] else [said]
+    return []
 
 
 def _first(pairs: Sequence[Facts], ranked: Sequence[Facts], measure: Facts) -> list[str]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from regard.data.spans import found_spans, mark_spans
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.integer[Any]]
 Statistics = Callable[[Sequence[Any], Sequence[Any]], Floats]
 Value = Callable[[Floats], Floats]
 Better = Literal["higher", "lower"]
@@ -26,7 +27,15 @@ Labels = Sequence[Sequence[str]]  # of each example
 ORDER = 4  # longest word n-gram of BLEU
 RECALL = 2  # chrF weighs recall twice as much as precision
 LARGEST = 700.0  # nats per token beyond which the perplexity is not computed: exp would overflow
+FEWEST = 20  # examples for a figure to be of use
 BUCKETS = (10, 20, 30, 40)  # longest source of each bucket, in words; longer ones are in one more
+
+
+class Floor(NamedTuple):
+    """A value that needs no training."""
+
+    value: Callable[[Integers, Integers], float]  # ids in the test's targets, how often training has each -> value
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Metric:
     note: Callable[[], str]  # how it is computed: sacreBLEU's signature, or a definition
     unit: str = ""
     name_for: Callable[[Sequence[Any]], str] | None = None  # references -> name, where the name depends on them
+    floor: Floor | None = None  # what a model reaches without having learnt anything
 
     def of(self, outputs: Sequence[Any], references: Sequence[Any]) -> float:
         return float(self.value(self.statistics(outputs, references).sum(0)))
@@ -69,8 +79,22 @@ def _perplexity(sums: Floats) -> Floats:
     return values
 
 
+def _unigram(ids: Integers, counts: Integers) -> float:
+    """The perplexity of token frequencies (add-one); where nothing was counted, the size of the vocabulary."""
+    frequencies = (counts + 1) / (counts + 1).sum()
+    return float(np.exp(-np.log(frequencies[ids]).mean()))
+
+
 LOSS = Metric("loss", "loss", "lower", _likelihoods, _loss, lambda: "mean −ln p per token", unit="nats")
-PERPLEXITY = Metric("perplexity", "perplexity", "lower", _likelihoods, _perplexity, lambda: "exp of the mean −ln p")
+PERPLEXITY = Metric(
+    "perplexity",
+    "perplexity",
+    "lower",
+    _likelihoods,
+    _perplexity,
+    lambda: "exp of the mean −ln p",
+    floor=Floor(_unigram, "what token frequencies alone give"),
+)
 
 
 # --- translations ------------------------------------------------------------------------------------------------
@@ -129,7 +153,10 @@ def _ter(sums: Floats) -> Floats:
 
 
 # force: no warning that text with spaces before its full stops looks tokenized
-BLEU = _by_sacrebleu("bleu", "BLEU", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True))
+BLEU = replace(
+    _by_sacrebleu("bleu", "BLEU", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True)),
+    floor=Floor(lambda *_: 5.0, "less than any readable translation has"),
+)
 BLEU_LOWERCASE = _by_sacrebleu(
     "bleu_lowercase", "BLEU, lower-cased", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True, lowercase=True)
 )
@@ -208,7 +235,14 @@ def _split(tags: Sequence[str]) -> list[list[str]]:
 
 
 ACCURACY = Metric(
-    "accuracy", "accuracy", "higher", _of_labels(_right), _percentage, lambda: "share of labels that are right", "%"
+    "accuracy",
+    "accuracy",
+    "higher",
+    _of_labels(_right),
+    _percentage,
+    lambda: "share of labels that are right",
+    "%",
+    floor=Floor(lambda ids, _: 100 * np.bincount(ids).max() / len(ids), "the share of the most frequent label"),
 )
 TAG_ACCURACY = replace(ACCURACY, statistics=_of_tags(_right), note=lambda: "share of words whose tag is right")
 MACRO_F1 = Metric("f1", "macro F1", "higher", _of_labels(_counts), _mean_f1, lambda: "mean F1 of the labels", "%")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.show.colours import SCALES, colour_scale
-from regard.show.markup import fill_template, inert_json
+from regard.show.markup import fill_template, inert_json, notebook_cell
 from regard.show.text import legible, visible
 
 
@@ -85,14 +85,10 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
 
 
 def notebook_frame(sentence: Sentence) -> str:
-    """The page of one sentence for a notebook's cell, in a frame, so that neither can touch the other."""
+    """The page of one sentence for a notebook's cell."""
     rows = max(len(view.rows) for view in sentence.views)
     height = min(max(560, 360 + 40 * rows), 860)
-    document, name = escape(attention_page([sentence], title=sentence.title)), escape(legible(sentence.title))
-    return (
-        f'<iframe title="{name}" width="100%" height="{height}" style="border: 0" '
-        f'sandbox="allow-scripts allow-downloads" srcdoc="{document}"></iframe>'
-    )
+    return notebook_cell(attention_page([sentence], title=sentence.title), legible(sentence.title), height)
 
 
 def as_bytes(weights: NDArray[np.floating]) -> NDArray[np.uint8]:

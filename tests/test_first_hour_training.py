@@ -1,0 +1,111 @@
+"""Training and comparison in the first hour: which checkpoint is kept, what is printed, what small numbers mean."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Call
+
+import regard
+from regard.compare.api import already_trained
+from regard.compare.comparison import measure_runs
+from regard.compare.measure import Unseen
+
+KEPT = Path(__file__).parent / "runs"
+# --- comparisons -------------------------------------------------------------------------------------------------
+
+UNTRAINED = "No model has learnt the task yet: the best "
+FLOORS = {
+    "translation": "5.00 is less than any readable translation has",
+    "language": "is what token frequencies alone give",
+    "classification": "50.00 is the share of the most frequent label",
+    "tagging": "50.00 is the share of the most frequent label",
+}
+EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {  # for each task, what its kept run knows, and what it does not
+    "translation": (
+        [("The book was good .", "Le livre était bon ."), ("The book was boring .", "Le livre était ennuyeux .")],
+        [("The book was good .", "ein gutes Buch"), ("The book was boring .", "wie langweilig")],
+    ),
+    "language": (["The man is good .", "The man was bad ."], ["qxz jvk wqx zzqj", "vvkq xjjz qqw"]),
+    "classification": (
+        [("The wine was disgusting .", "negative"), ("The soup is excellent .", "positive")],
+        [("The wine was disgusting .", "positive"), ("The soup is excellent .", "negative")],
+    ),
+    "tagging": (
+        [("I am", "PRON VERB"), ("I am", "PRON VERB")],
+        [("I am", "VERB PRON"), ("I am", "VERB PRON")],
+    ),
+}
+
+
+@pytest.fixture
+def kept(place: Path) -> Any:
+    """A copy of a kept run: what is measured is written beside it."""
+
+    def copied(task: str, name: str = "run", *, rate: str = "0.01") -> Path:
+        folder = Path(shutil.copytree(KEPT / task, place / name))
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace("learning_rate = 0.01", f"learning_rate = {rate}"))
+        return folder
+
+    return copied
+
+
+@pytest.mark.parametrize("task", FLOORS)
+def test_models_that_have_learnt_nothing_are_called_that_before_one_of_them_wins(task: str, kept: Any) -> None:
+    run = kept(task)
+    known, unknown = (regard.compare(run, examples) for examples in EXAMPLES[task])
+    assert not any(UNTRAINED in sentence for sentence in known.summary)
+    assert unknown.summary[0].startswith(UNTRAINED) and FLOORS[task] in unknown.summary[0]
+    assert unknown.summary[1].startswith("run has ")
+
+
+def test_the_command_and_the_report_say_so_too(call: Call, kept: Any, place: Path) -> None:
+    Path("test.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in EXAMPLES["classification"][1]))
+    done = call("compare", kept("classification"), "--test", "test.tsv", "-o", "r.html", "--threads", 1)
+    assert done.code == 0, done.err
+    assert done.out.startswith(UNTRAINED)
+    assert Path("r.html").read_text().count(UNTRAINED) == 1
+
+
+def test_compare_from_python(kept: Any, place: Path) -> None:
+    pairs, _ = EXAMPLES["translation"]
+    one, other = kept("translation", "one"), kept("translation", "other", rate="0.02")
+    found = regard.compare([regard.load(one), str(other)], pairs, out="both.html")
+    assert [model["name"] for model in found.facts["models"]] == ["one", "other"]
+    assert "one has the highest BLEU" in str(found) and found.summary == str(found).splitlines()[: len(found.summary)]
+    assert repr(found) == "Comparison(one and other on the built-in corpus)"
+    assert found._repr_html_().startswith("<iframe title=") and "one and other" in found._repr_html_()
+    found.write("again.html")
+    assert Path("again.html").read_text() == Path("both.html").read_text()
+    assert json.loads(Path("both.json").read_text()) == json.loads(json.dumps(found.facts))
+    assert "compare" in dir(regard) and callable(regard.compare)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (([], [("a", "b")]), "give at least one run"),
+        (("nowhere", [("a", "b")]), "nowhere does not exist"),
+        ((KEPT / "translation", []), "give at least one example"),
+        ((KEPT / "translation", ["The book was good ."]), "Example 1, .* has 1 parts, and translation needs 2"),
+        ((KEPT / "translation", [("a", "b")], "report.pdf"), "must end in .html"),
+        (([KEPT / "translation", KEPT / "tagging"], [("a", "b")]), "compare like with like"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_one_sentence(arguments: Any, said: str) -> None:
+    with pytest.raises(regard.UserError, match=said):
+        regard.compare(*arguments)
+
+
+def test_whoever_measures_can_show_how_far_it_is(kept: Any) -> None:
+    _, runs = already_trained([kept("classification", "one"), kept("classification", "other", rate="0.02")])
+    heard: list[tuple[float, str]] = []
+    measure_runs(runs, Unseen(tuple(EXAMPLES["classification"][0])), beam=1, tell=lambda *each: heard.append(each))
+    shares = [share for share, _ in heard]
+    assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] < 1
+    assert heard[0][1].startswith("one, seed 1: ") and heard[-1][1].startswith("other, seed 1: ")
