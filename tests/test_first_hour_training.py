@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,83 @@ import pytest
 from command import Call
 
 import regard
+from regard.checkpoint import Folder, read_tensors
 from regard.compare.api import already_trained
 from regard.compare.comparison import measure_runs
 from regard.compare.measure import Unseen
+from regard.runs import log_entries
+from regard.train.session import Session
 
 KEPT = Path(__file__).parent / "runs"
+WORDS = {"good": "praise", "nice": "praise", "bad": "blame", "poor": "blame"}
+RECIPE = """task = "classification"
+[data]
+name = "table"
+train = "train.tsv"
+valid = "valid.tsv"
+source = "1"
+target = "2"
+[tokens]
+kind = "words"
+size = 0
+[model]
+name = "birnn"
+embedding = 8
+hidden = 8
+dropout = 0.0
+[train]
+steps = 40
+batch_tokens = 64
+learning_rate = 0.05
+warmup = 1
+validate_every = 1
+metric = "accuracy"
+precision = "float32"
+"""
+
+
+def recipe_in(folder: Path, valid: int = 4) -> Path:
+    """A classifier that knows its few words after some steps, and only gets surer of them afterwards."""
+    lines = [f"a {word} film number {n}\t{label}\n" for n in range(8) for word, label in WORDS.items()]
+    (folder / "train.tsv").write_text("".join(lines))
+    (folder / "valid.tsv").write_text("".join(lines[:valid]))
+    (folder / "my.toml").write_text(RECIPE)
+    return folder / "my.toml"
+
+
+# --- the kept checkpoint -----------------------------------------------------------------------------------------
+
+
+def best_step(folder: Path) -> int:
+    return int(read_tensors(Folder(folder).best)[1]["step"])
+
+
+def test_between_checkpoints_of_equal_accuracy_the_lower_loss_is_kept_and_resuming_knows_it(place: Path) -> None:
+    recipe, _ = regard.read_recipe(recipe_in(place), ["train.steps=25"])
+    for _ in Session(recipe, "straight").steps():
+        pass
+    found = {entry["step"]: entry["valid"] for entry in log_entries(Folder("straight"))}
+    most = max(valid["accuracy"] for valid in found.values())
+    equal = {step: valid["loss"] for step, valid in found.items() if valid["accuracy"] == most}
+    assert len(equal) > 5 and min(equal, key=equal.__getitem__) != min(equal)
+    assert best_step(place / "straight") == min(equal, key=equal.__getitem__)
+    for stop in (3, 9, 99):
+        session = Session(recipe, "again")
+        for _ in islice(session.steps(), stop):
+            pass
+    assert best_step(place / "again") == best_step(place / "straight")
+    for fact in ("best", "best_loss", "stale"):
+        assert session.training.facts()[fact] == read_tensors(Folder("straight").last)[1][fact]
+
+
+def test_early_stopping_counts_the_metric_alone(place: Path) -> None:
+    recipe, _ = regard.read_recipe(recipe_in(place), ["train.patience=3"])
+    *_, last = Session(recipe, "run").steps()
+    assert last.finished == "early stopping, 3 validations without a better accuracy"
+    improved = [entry["step"] for entry in log_entries(Folder("run")) if entry["improved"]]
+    assert improved[-1] > last.step - 3  # though its loss went on falling
+
+
 # --- comparisons -------------------------------------------------------------------------------------------------
 
 UNTRAINED = "No model has learnt the task yet: the best "

@@ -296,9 +296,9 @@ def test_batches_are_a_function_of_seed_epoch_and_index(tmp_path):
 def test_bleu_may_decide(tmp_path):
     session = Session(recipe_in(tmp_path, 'train.metric="bleu"'), tmp_path / "run")
     reports = [report for report in session.steps() if report.valid]
-    bleus = [report.valid["bleu"] for report in reports if report.valid]
+    found = [(report.valid["bleu"], -report.valid["loss"]) for report in reports if report.valid]
     assert [report.improved for report in reports] == [
-        number == 0 or bleu > max(bleus[:number]) for number, bleu in enumerate(bleus)
+        number == 0 or each > max(found[:number]) for number, each in enumerate(found)
     ]
 
 
@@ -444,7 +444,7 @@ def test_patience():
     reports = list(steps(training, losses=(3.0, 2.0, 2.5, 1.9, 2.0, 1.9, 0.0)))
     assert [report.step for report in reports if report.improved] == [2, 4, 8]
     assert reports[-1].step == 12  # a loss that equals the best is no better
-    assert reports[-1].finished == "early stopping, 2 validations without a better one"
+    assert reports[-1].finished == "early stopping, 2 validations without a better loss"
     assert training.best == 1.9
     assert training.done(THREE) == 1
     assert list(steps(training)) == []  # and it stays stopped

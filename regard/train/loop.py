@@ -105,7 +105,7 @@ def train_steps(
         done = training.done(batches)  # validating took time, too
         finished = "the budget is used" if done >= 1 else None
         if training.gave_up:
-            finished = f"early stopping, {training.stale} validations without a better one"
+            finished = f"early stopping, {training.stale} validations without a better {training.metric.name}"
         yield Progress(
             step=training.step,
             epoch=training.epoch,
@@ -137,7 +137,7 @@ def fit_steps(
     training.tokens = len(texts.tokens)
     counted = time.perf_counter() - began
     metrics, samples = validate()
-    training.best = metrics["loss"]
+    training.best = training.best_loss = metrics["loss"]
     save_best()
     training.seconds += time.perf_counter() - began
     yield Progress(
@@ -172,13 +172,9 @@ def validated(training: Training, validate: Validation, save_best: Callable[[], 
         metrics, samples = validate()
         if not math.isfinite(metrics["loss"]):
             raise UserError(f"The validation loss was not finite at step {training.step}: lower train.learning_rate.")
-        measured = metrics[training.metric.key]
-        improved = training.metric.improves(measured, training.best)
+        improved = training.better(metrics)
         if improved:
-            training.best, training.stale = measured, 0
             save_best()
-        else:
-            training.stale += 1
     training.seconds += time.perf_counter() - began
     return {"valid": metrics, "samples": samples, "improved": improved}
 

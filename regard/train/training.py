@@ -22,7 +22,8 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it kee
 Precision = Literal["auto", "float32", "bfloat16"]
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training, whichever is used up first
 SOME_TASKS = ("balance",)  # settings that only some tasks have
-SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "stale")  # of a Training, beside its tensors
+# what is saved of a Training, beside its tensors
+SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "best_loss", "stale")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Training:
     seconds: float = 0.0
     tokens: int = 0  # of targets, that were learnt from
     best: float | None = None  # the best validation so far, by the metric
-    stale: int = 0  # validations since then
+    best_loss: float | None = None  # the validation loss of that one, which decides a tie
+    stale: int = 0  # validations since the metric was last better
     snapshots: list[Weights] = field(default_factory=list)  # the weights that are averaged, oldest first
     carry: Tree = None  # what a model that reads one long text goes on from; None: the next batch begins anew
     metric: Metric = LOSS  # what makes a checkpoint the best one
@@ -109,6 +111,17 @@ class Training:
             latest: list[Tensor] = [self.parameters[name] for name in self.smoothed]
             torch._foreach_lerp_(list(self.smoothed.values()), latest, min(1.0, 1 / (self.config.smooth * self.step)))
 
+    def better(self, metrics: Mapping[str, float]) -> bool:
+        """Record a validation and return whether it is the best so far, by the metric; the lower loss decides a tie.
+        Early stopping counts the metric alone."""
+        value, loss = metrics[self.metric.key], metrics[LOSS.key]
+        ahead = self.metric.improves(value, self.best)
+        best = ahead or (value == self.best and LOSS.improves(loss, self.best_loss))
+        self.stale = 0 if ahead else self.stale + 1
+        if best:
+            self.best, self.best_loss = value, loss
+        return best
+
     # --- saving and loading ---
 
     def tensors(self) -> Weights:
@@ -134,6 +147,7 @@ class Training:
     def load(self, tensors: Weights, facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory") -> None:
         """Go on from there; `rows` is how many carry a state. Refused, with nothing changed, where a fact or a tensor
         is not what `tensors` and `facts` would have saved."""
+        facts = {"best_loss": None} | facts  # which runs of earlier versions do not have
         form = self.model.begin(rows) if rows and isinstance(self.model, Carries) else None
         odd = (
             self._odd(facts, len(leaves(form)))
@@ -160,8 +174,8 @@ class Training:
             return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
         most = {"snapshots": self.config.average, "carried": carried}
         for name, fact in facts.items():
-            if name in ("seconds", "best"):
-                possible = type(fact) is float and math.isfinite(fact) or name == "best" and fact is None
+            if name in ("seconds", "best", "best_loss"):
+                possible = type(fact) is float and math.isfinite(fact) or name != "seconds" and fact is None
             else:
                 possible = type(fact) is int and 0 <= fact <= most.get(name, 1 << 53)
             if not possible:
