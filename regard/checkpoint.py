@@ -55,6 +55,7 @@ class Folder:
         self.samples = self.path / "samples.txt"
         self.environment = self.path / "environment.json"
         self.data = self.path / "data"
+        self.tensorboard = self.path / "tensorboard"  # event files, if train.tensorboard
         self.lock = self.path / "lock"
 
     def begun(self) -> bool:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
 import shutil
-from itertools import islice
+import sys
+import threading
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +22,9 @@ from regard.checkpoint import Folder, read_tensors
 from regard.compare.api import already_trained
 from regard.compare.comparison import measure_runs
 from regard.compare.measure import Unseen
+from regard.interface import Progress, Sample
 from regard.runs import log_entries
+from regard.show.progress import LINE, SAMPLE, Seldom
 from regard.train.session import Session
 
 KEPT = Path(__file__).parent / "runs"
@@ -87,6 +95,120 @@ def test_early_stopping_counts_the_metric_alone(place: Path) -> None:
     assert last.finished == "early stopping, 3 validations without a better accuracy"
     improved = [entry["step"] for entry in log_entries(Folder("run")) if entry["improved"]]
     assert improved[-1] > last.step - 3  # though its loss went on falling
+
+
+# --- few examples, many lines ------------------------------------------------------------------------------------
+
+
+def test_a_perfect_score_on_few_examples_is_called_meaningless(call: Call, place: Path) -> None:
+    done = call("train", recipe_in(place), "-o", "run", "--threads", 1)
+    assert done.code == 0, done.err
+    plan, _, end = done.out.partition("Finished: the budget is used.")
+    assert "The validation set has fewer than 20 sentences (4), too few to measure anything: " in plan
+    assert "accuracy 100.00 on fewer than 20 sentences (4) measures nothing: " in end
+    assert plan.count("--valid") == end.count("--valid") == 1
+
+
+def test_a_short_training_prints_its_first_best_and_last_validation(call: Call, place: Path) -> None:
+    done = call("train", recipe_in(place, valid=20), "-o", "run", "--threads", 1)
+    assert done.code == 0, done.err
+    assert "20 sentences" not in done.out  # enough to validate on
+    steps = [int(step) for step in re.findall(r"(?m)^step (\d+) .* valid ", done.out)]
+    assert len(steps) <= 3 < len(list(log_entries(Folder("run")))) == 40
+    assert {1, 40, best_step(place / "run")} == set(steps)
+    assert done.out.count("→ ") == 1  # one sample output
+
+
+def reports(seconds: float, count: int) -> list[Progress]:
+    """Validations of a training that gets better until it is three quarters through."""
+    return [
+        Progress(
+            step=step,
+            epoch=0,
+            loss=1.0,
+            perplexity=1.0,
+            learning_rate=1.0,
+            gradient_norm=1.0,
+            tokens_per_second=1.0,
+            seconds=seconds * step / count,
+            tokens=step,
+            done=step / count,
+            valid={"loss": 1.0},
+            samples=(Sample("a", "b", "c"),),
+            improved=step <= 0.75 * count,
+            finished="the budget is used" if step == count else None,
+        )
+        for step in range(1, count + 1)
+    ]
+
+
+def test_a_line_every_few_seconds_and_none_of_them_loses_the_best() -> None:
+    choose = Seldom()
+    shown = [each for report in reports(29.0, 160) for each in choose(report)]
+    steps = [each.step for each in shown]
+    assert steps[0] == 1 and steps[-1] == 160 and 120 in steps and len(steps) <= 29 / LINE + 3
+    assert steps == sorted(set(steps))
+    samples = [each.seconds for each in shown if each.samples]
+    assert len(samples) == 3 and all(later - earlier >= SAMPLE for earlier, later in pairwise(samples))
+    slow = reports(3600.0, 160)
+    choose = Seldom()
+    assert [each for report in slow for each in choose(report)] == slow  # those that are far apart are all shown
+
+
+def test_a_terminal_has_a_bar_with_the_time_left_and_a_pipe_the_lines(call: Call, place: Path) -> None:
+    near, far = pty.openpty()
+    shown: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # how Linux says that nobody has the other end any more
+            while some := os.read(near, 1 << 16):
+                shown.append(some)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with open(far, "w", encoding="utf-8") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        patch.setenv("TERM", "xterm")
+        done = call("train", recipe_in(place), "train.steps=20", "-o", "run", "--threads", 1)
+    reader.join()
+    os.close(near)
+    bar = b"".join(shown).decode()
+    assert done.code == 0 and "\x1b" not in done.out
+    assert "Finished: the budget is used." in done.out and "Finished" not in bar
+    assert "step 20 " in bar and " left " in bar and "tokens/s" in bar
+
+
+# --- TensorBoard -------------------------------------------------------------------------------------------------
+
+
+def test_tensorboard_has_each_step_once_though_training_was_interrupted(place: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    recipe, _ = regard.read_recipe(
+        recipe_in(place), ["train.tensorboard=true", "train.steps=9", "train.validate_every=4"]
+    )
+    for _ in islice(Session(recipe, "run").steps(), 7):  # saved at step 4, where it was validated, and then lost
+        pass
+    for _ in Session(recipe, "run").steps():
+        pass
+    seen = EventAccumulator("run/tensorboard").Reload()
+    for name in ("train/loss", "train/learning_rate"):
+        assert [event.step for event in seen.Scalars(name)] == list(range(1, 10))
+    logged = {entry["step"]: entry["valid"]["accuracy"] for entry in log_entries(Folder("run"))}
+    assert {event.step: event.value for event in seen.Scalars("valid/accuracy")} == pytest.approx(logged)
+    assert list(logged) == [4, 8, 9]
+    # a run goes on whether it is watched or not
+    longer, _ = regard.read_recipe(recipe_in(place), ["train.steps=11", "train.validate_every=4"])
+    assert [progress.step for progress in Session(longer, "run").steps()] == [10, 11]
+
+
+def test_without_tensorboard_one_sentence_says_how_to_install_it(
+    call: Call, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    done = call("train", recipe_in(place), "train.tensorboard=true", "-o", "run")
+    assert done.code == 1 and "pip install tensorboard" in done.err and done.err.count("\n") == 1
+    assert not Path("run/config.toml").exists()
 
 
 # --- comparisons -------------------------------------------------------------------------------------------------

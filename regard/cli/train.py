@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 200  # characters of a text
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+MORE_VALID = "name a validation file (regard new … --valid FILE), or give more data."
 ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
 
 
@@ -121,6 +122,8 @@ def show_plan(session: Session) -> None:
         out.print(f"{name}, which counts, on {amount}.")
     for remark in session.corpus.remarks():
         out.print(remark)
+    if few := session.few_valid:
+        out.print(f"The validation set has {few}, too few to measure anything: {MORE_VALID}")
     if session.resumed and session.training.step:
         out.print(f"Going on in {session.folder.path} from step {session.training.step}.")
         return
@@ -154,8 +157,8 @@ def shortened(text: str) -> str:
 
 def follow(session: Session) -> bool:
     """Show a session's progress until it ends; False if it was interrupted, and then it is saved."""
-    from rich.live import Live
-    from rich.text import Text
+    from regard.score.metrics import METRICS
+    from regard.show.progress import training_bar
 
     if session.training.done(session.batches) >= 1:
         out.print(how_to_go_on(session))
@@ -167,24 +170,24 @@ def follow(session: Session) -> bool:
             leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
         asked.append(number)
 
-    live = Live(console=err, refresh_per_second=4, transient=True, auto_refresh=err.is_terminal)
-    with handled_by(ask), live:
+    with handled_by(ask), training_bar(tell=show_validation) as show:
         began = session.training.seconds
-        told = False
+        told, best = False, dict[str, float]()
         for progress in session.steps():
-            pace = f"{progress.tokens_per_second:,.0f} tokens/s   {clock(left(progress))} left"
-            shown = f"step {progress.step}   loss {progress.loss:.3f}   perplexity {progress.perplexity:.2f}   {pace}"
-            live.update(Text(shown), refresh=False)
             if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
                 out.print(f"About {clock(left(progress))} to go.")
                 told = True
-            if progress.valid is not None:
-                show_validation(progress, progress.valid)
+            show(progress)
+            best = progress.valid if progress.valid and progress.improved else best
             if asked and not progress.finished:
                 session.save()
-                live.update(Text(""))
                 out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
                 return False
+    perfect = [
+        f"{METRICS[key].name} {value:.2f}" for key, value in best.items() if key in METRICS and value in (0, 100)
+    ]
+    if session.few_valid and perfect:
+        out.print(f"{perfect[0]} on {session.few_valid} measures nothing: {MORE_VALID}")
     return True
 
 
@@ -207,9 +210,10 @@ def left(progress: Progress) -> float:
     return progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
 
 
-def show_validation(progress: Progress, valid: dict[str, float]) -> None:
+def show_validation(progress: Progress) -> None:
     from regard.runs import told
 
+    valid = progress.valid or {}
     metrics = "   ".join(told(valid)) or f"perplexity {math.exp(min(700.0, valid['loss'])):.3f}"
     best = "   best so far" if progress.improved else ""
     out.print(

@@ -30,8 +30,10 @@ from regard.loading import read_recipe
 from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
 from regard.run import Run, build_model
+from regard.score.metrics import FEWEST
 from regard.train.corpus import Corpus, by_side
 from regard.train.cost import first_batches, flops_per_token
+from regard.train.events import require_tensorboard, with_events
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
 from regard.train.training import BUDGETS, Precision, Training
@@ -39,6 +41,7 @@ from regard.train.transfer import Taken, fields_from, find_run, load_fitting
 from regard.train.weights import weights
 
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
+MAY_CHANGE = {"train.tensorboard"}  # nothing that is learnt depends on it
 SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
@@ -60,6 +63,8 @@ class Session:
                 f"{self.folder.best} is there without the config.toml it was trained with, and training would replace "
                 "it: restore config.toml, or choose another folder with -o."
             )
+        if recipe.train.tensorboard:
+            require_tensorboard()
         machine.tune_allocator()
         self._try_code(recipe)
         facts = self._facts(recipe)
@@ -184,6 +189,13 @@ class Session:
         return left_out
 
     @property
+    def few_valid(self) -> str:
+        """The size of a validation set that is too small to measure anything; "" for a larger one."""
+        count = len(next(iter(self.encoded["valid"].values())))
+        enough = self.corpus.whole_file or count >= FEWEST
+        return "" if enough else f"fewer than {FEWEST} {self.corpus.noun} ({count})"
+
+    @property
     def parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.run.model.parameters())
 
@@ -208,6 +220,8 @@ class Session:
             steps = fit_steps(self.training, texts, validate=validate, save_best=self.save_best)
         else:
             steps = train_steps(self.training, self.batches, validate=validate, save_best=self.save_best)
+        if self.recipe.train.tensorboard:
+            steps = with_events(steps, self.folder.tensorboard, self.training.step)
         for progress in steps:
             if progress.valid is not None:
                 self._log(progress, attempt)
@@ -254,7 +268,7 @@ def left_out_of(folder: Path, split: Split) -> int | None:
 def refuse_changes(recipe: Recipe, folder: Folder) -> None:
     """The recipe of an existing run may ask for more of the same, and for nothing else."""
     before, _ = read_recipe(folder.config)
-    changed = recipe.differences(before)
+    changed = [key for key in recipe.differences(before) if key not in MAY_CHANGE]
     other = [key for key in changed if key not in MAY_GROW]
     if other:
         raise UserError(

@@ -46,6 +46,7 @@ class TrainConfig(Settings):
     patience: Count = 0  # stop after so many validations without a better one; 0: never
     average: Positive = 1  # validate and keep the mean of the weights at this many validations
     smooth: Share = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
+    tensorboard: bool = False  # write TensorBoard event files into the folder tensorboard of the run
     balance: bool = False  # of labels: rare ones weigh as much as frequent ones
     vectors: str = ""  # a text file of word vectors to begin with, as word2vec and GloVe write them; "": begin anew
     from_: str = ""  # a run whose weights, as far as they fit, and vocabulary to start with; "": start anew
