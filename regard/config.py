@@ -84,9 +84,9 @@ def shown(value: object, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def counted(count: int, noun: str) -> str:
-    """ "1 sentence", "1,200 sentences"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, several: str = "") -> str:
+    """A count with its noun: "1 sentence", "1,200 sentences"."""
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
 
 
 @cache  # finding a class in its source takes long

@@ -13,8 +13,8 @@ import typer
 
 from regard.cli.options import Device, Json, Output, Threads
 from regard.cli.predict import decoding
-from regard.cli.shell import command, err, load_runs, out, plural, print_json, say_if_text, written_to
-from regard.config import UserError
+from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, written_to
+from regard.config import UserError, counted
 from regard.data.text import encodable, one_line, read_lines
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def scored_outputs(system: tuple[Path, Path], target: Path) -> Scored:
         raise UserError(f"{target} is empty: give at least one reference.")
     for path, lines in zip(system, outputs, strict=True):
         if len(lines) != len(references):
-            have = f"{plural(len(lines), 'line')} for {plural(len(references), 'reference')}"
+            have = f"{counted(len(lines), 'line')} for {counted(len(references), 'reference')}"
             raise UserError(f"{path} has {have}: give as many of each.")
     one, other, apart = paired_bootstrap(BLEU, outputs[0], outputs[1], references)
     shown = [f"BLEU {each.mean:.2f}   {path}" for each, path in zip((one, other), system, strict=True)]

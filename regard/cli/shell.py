@@ -94,11 +94,6 @@ def write_now(text: str, stream: IO[str]) -> None:
         sys.exit(0)
 
 
-def plural(count: int, noun: str, several: str = "") -> str:
-    """1 pair, 2,000 pairs."""
-    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
-
-
 def say_if_text(text: str | None) -> None:
     """Where a text that was given could as well be the name of a file, say what it was taken for."""
     if text and re.fullmatch(r"[\w.-]+", text, re.ASCII):

@@ -14,7 +14,8 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from regard.cli.options import Device, Output, RecipeFile, Settings, Threads
-from regard.cli.shell import command, err, out, plural, recipe_with
+from regard.cli.shell import command, err, out, recipe_with
+from regard.config import counted
 
 if TYPE_CHECKING:
     from regard.interface import Progress
@@ -115,7 +116,7 @@ def show_plan(session: Session) -> None:
     if session.parameters:
         out.print(
             f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; "
-            f"{plural(plan.batches, 'batch', 'batches')} an epoch, {plan.real:.0%} real tokens; "
+            f"{counted(plan.batches, 'batch', 'batches')} an epoch, {plan.real:.0%} real tokens; "
             f"{session.training.config.precision}."
         )
     else:
