@@ -17,7 +17,6 @@ from command import ENVIRONMENT, REGARD, Call, Result
 
 from regard import Prediction, Run, Session, read_recipe
 from regard.predict.inputs import AT_ONCE
-from regard.score.result import answered
 
 WORDS = {"a": "an-article-with-a-long-name", "cat": "a-noun-whose-name-is-as-long"}
 SENTENCE = "a cat a cat a cat a cat"
@@ -205,7 +204,7 @@ def test_answers_are_told_before_the_next_are_made():
 
     asking: Any = SimpleNamespace(task=SimpleNamespace(answer=answer))
     asking.answers = partial(Run.answers, asking)
-    found = answered(asking, asked(), None, events.append)
+    found = Run.texts(asking, asked(), None, events.append)
     assert found == [f"LINE {number}" for number in range(AT_ONCE + 3)]
     once = ["read"] * AT_ONCE + [f"asked for {AT_ONCE} from 0"] + found[:AT_ONCE]
     assert events == [*once, *["read"] * 3, f"asked for 3 from {AT_ONCE}", *found[AT_ONCE:]]
@@ -245,7 +244,7 @@ def test_where_a_file_cannot_be_is_told_before_the_work(tmp_path, call, monkeypa
     def worked(*_: object, **__: object) -> None:
         raise AssertionError("it worked first")
 
-    monkeypatch.setattr("regard.score.labels.answered", worked)
+    monkeypatch.setattr(Run, "texts", worked)
     (tmp_path / "in.conll").write_text(TAGGED)
     refused: list[Result] = [
         call("score", "tagger", tmp_path / "in.conll", "-o", tmp_path / "nowhere" / "out"),
