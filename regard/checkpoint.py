@@ -32,6 +32,7 @@ ELSEWHERE = "or choose another place with -o"
 REMEDIES = {  # what to do, and for which of the system's errors
     f"make room and {AGAIN}": (errno.ENOSPC, errno.EDQUOT),
     f"raise the limit on a file's size (ulimit -f) and {AGAIN}": (errno.EFBIG,),
+    f"make its folder first, {ELSEWHERE}": (errno.ENOENT,),
     f"make it writable for you, {ELSEWHERE}": (errno.EROFS, errno.EACCES, errno.EPERM),
     f"move what is in its place, {ELSEWHERE}": (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
 }
@@ -69,7 +70,9 @@ class Folder:
         if path.is_file() and Folder(path.parent).begun():
             raise UserError(f"{path} is a file of a run: give its folder, {path.parent}.")
         if path.is_file() and path.suffix == ".toml":
-            raise UserError(f"{path} is a recipe, not a run: train it with `regard train {path}`, and give its folder.")
+            raise UserError(
+                f"{path} is a recipe, not a run: train it with `regard train {path}`, and give runs/{path.stem}."
+            )
         what = "is not a run (it has no config.toml)" if path.exists() else "does not exist"
         raise UserError(
             f"The run {path} {what}: {self.near()}give the folder that `regard train` or `regard demo` wrote."

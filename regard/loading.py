@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regard import machine
 from regard.checkpoint import Folder, read_tensors
-from regard.config import override, unknown
+from regard.config import override
 from regard.data.fields import Fields
 from regard.interface import Fits, UserError
 from regard.models import models_for, no_such_model
@@ -79,10 +79,8 @@ def demo_recipe(task: str, model: str) -> Recipe:
     known = [name for name in models_for(task) if of_task.exists() or shipped(f"demo-{name}").exists()]
     if not known:
         raise UserError(f"There is no demo of {task}: the built-in corpus has none of it.")
-    if model not in models_for(task):
-        raise no_such_model(model, task, f"The model of the {task} demo")
     if model not in known:
-        raise unknown(model, known, f"The model of the {task} demo")
+        raise no_such_model(model, task, f"The model of the {task} demo", known)
     if of_task.exists():
         return read_recipe(of_task, [] if model == TASKS[task].demo_model else [f"model.name={model}"])[0]
     return read_recipe(shipped(f"demo-{model}"))[0]

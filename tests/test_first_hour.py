@@ -216,6 +216,11 @@ def test_a_models_settings_are_shown_with_their_meaning(name: str, call: Call) -
         assert json.dumps(value).strip("[]") in line
 
 
+def test_the_values_that_a_models_setting_may_have_are_shown(call: Call) -> None:
+    assert "# norm: pre, post\n" in call("models", "transformer").out
+    assert "# cell: tanh, sigmoid" in (shown := call("models", "rnn_lm").out) and "file.py:Class" in shown
+
+
 # command -> its action, its input and its output, as its first line of help names them
 HELP = {
     "new": ("Write", "data files", "recipe"),
@@ -258,7 +263,7 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "a text without quotes to look at": (["look", "runs/translation", "They", "are"], 2, ["quotes"]),
     "an empty file to look at": (["look", "runs/translation", "empty.txt"], 1, ["empty.txt has no sentence"]),
     "output over the input": (["predict", "runs/tagging", "train.en", "-o", "train.en"], 1, ["another name"]),
-    "output into no folder": (["predict", "runs/tagging", "train.en", "-o", "gone/out"], 1, ["gone/out cannot be"]),
+    "output into no folder": (["predict", "runs/tagging", "train.en", "-o", "gone/out"], 1, ["make its folder first"]),
     # settings
     "a setting without its section": (["train", "my.toml", "minutes=1"], 1, ["did you mean 'train.minutes'"]),
     "epochs without a section": (["train", "my.toml", "epochs=3"], 1, ["did you mean 'train.epochs'"]),
@@ -302,7 +307,11 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "no recipe": (["train"], 2, ["RECIPE.toml"]),
     "a run as a recipe": (["train", "runs/translation"], 1, ["give runs/translation/config.toml"]),
     "a run to check": (["check", "runs/translation"], 1, ["give runs/translation/config.toml"]),
-    "a recipe as a run": (["predict", "my.toml", "a b"], 1, ["is a recipe, not a run", "regard train my.toml"]),
+    "a recipe as a run": (
+        ["predict", "my.toml", "a b"],
+        1,
+        ["is a recipe, not a run", "regard train my.toml`, and give runs/my"],
+    ),
     "a run's recipe as a run": (["look", "runs/tagging/config.toml", "a b"], 1, ["give its folder, runs/tagging"]),
     "a run's weights as a run": (["score", "runs/tagging/model.safetensors", "a b"], 1, ["folder, runs/tagging"]),
     "a folder of runs as a run": (["predict", "runs", "a b"], 1, ["did you mean runs/classification"]),
@@ -310,7 +319,11 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "a misspelt run": (["predict", "runs/taging", "a b"], 1, ["did you mean runs/tagging"]),
     "no run yet": (["runs", "my-runs"], 1, ["my-runs does not exist", "train something first"]),
     # options that do not fit
-    "a beam for labels": (["predict", "runs/classification", "train.en", "--beam", "3"], 1, ["--beam does not apply"]),
+    "a beam for labels": (
+        ["predict", "runs/classification", "train.en", "--beam", "3"],
+        1,
+        ["--beam does not apply", "leave it out"],
+    ),
     "a prompt for a translator": (["predict", "runs/translation", "--prompt", "a"], 1, ["for language models"]),
     "a prompt and a file": (["predict", "runs/language", "train.en", "--prompt", "a"], 1, ["give one of them"]),
     "CoNLL of a translation": (["predict", "runs/translation", "train.en", "--conll"], 1, ["--conll is for tags"]),

@@ -114,7 +114,8 @@ def show_attention(
 
     task = run.task
     if task.look is nothing:
-        raise UserError(f"There is no attention to look at in {task.name}: --gates and --neighbours look into others.")
+        remedy = "try --gates and --gradients for a recurrent model, or --neighbours WORD"
+        raise UserError(f"There is no attention to look at in {task.name}: {remedy}.")
     if page:
         pages = [task.look_closely(run, text, target) for text in texts]
         page(attention_page(pages, title=f"What {run.model_title} looks at"))

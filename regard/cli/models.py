@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 import typer
 
 from regard.cli.options import Json
 from regard.cli.shell import command, out, print_json, show_table
-from regard.config import choose, is_place, values_of, write_table
+from regard.config import choose, fields_of, is_place, values_of, write_table
 
 
 @command
@@ -28,6 +28,11 @@ def models(
         if design.presets:
             out.print(f"Presets, as in model.preset={next(iter(design.presets))}: {', '.join(design.presets)}.")
         out.print(f"\n{write_table('model', design.config(), tag=design.name)}", end="")
+        for key, kind in fields_of(design.config).items():
+            one_of = get_args(kind)[0] if get_origin(kind) is Union else kind
+            if get_origin(one_of) is Literal:
+                own = "" if one_of is kind else ", or a class in a file of your own (file.py:Class)"
+                out.print(f"# {key}: {', '.join(get_args(one_of))}{own}")
         return
     rows = []
     for model in MODELS.values():

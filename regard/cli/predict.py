@@ -62,11 +62,13 @@ def predict(
     task = run.task
     how = decoding(run, {key: value for key, value in settings.items() if value is not None})
     if conll and task.columns is nothing:
-        raise UserError(f"--conll is for tags: {run.model_title} does not give any.")
+        raise UserError(f"--conll is for tags: {run.model_title} gives none; leave it out.")
     write_one = task.columns if conll else task.plain
     if prompt is not None:
         if task.continue_aloud is nothing:
-            raise UserError(f"--prompt is for language models: {run.model_title} answers lines.")
+            raise UserError(
+                f"--prompt is for language models: {run.model_title} answers lines; give a TEXT or a FILE instead."
+            )
         if last is not None:
             raise UserError("--prompt and a FILE exclude each other: give one of them.")
     file = None if last is None else named_file(last) if task.inputs is text_lines else Path(last)
@@ -127,7 +129,7 @@ def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
     if usual is None:
         if given:
             names = ", ".join(map(option_name, given))
-            raise UserError(f"{names} does not apply: {run.model_title} writes nothing step by step.")
+            raise UserError(f"{names} does not apply: {run.model_title} writes nothing step by step; leave it out.")
         return None
     if DRAWING & given.keys() and "beam" not in given:
         given = {"sample": True, **given}

@@ -1,5 +1,6 @@
 """One file per paper. `MODELS` lists them; the shells they fill are `encoder_decoder` and its siblings."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -44,10 +45,10 @@ def models_for(task: str) -> list[str]:
     return [name for name, design in MODELS.items() if task in design.tasks]
 
 
-def no_such_model(name: object, task: str, what: str) -> interface.UserError:
-    """The error for a model that a task does not have: another task may."""
-    known = models_for(task)
-    if isinstance(name, str) and name in MODELS:
+def no_such_model(name: object, task: str, what: str, known: Sequence[str] = ()) -> interface.UserError:
+    """The error for a model that is not one of a task's, or of these few of them: another task may have it."""
+    known = known or models_for(task)
+    if isinstance(name, str) and name in MODELS and task not in MODELS[name].tasks:
         tasks = " and ".join(MODELS[name].tasks)
         return interface.UserError(f"{what} {name!r} is for {tasks}, not for {task}: choose {', '.join(known)}.")
     return unknown(name, known, what)
