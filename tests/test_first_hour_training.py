@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Call
+from command import Call, Result
 
 import regard
 from regard.checkpoint import Folder, read_tensors
+from regard.cli.shell import err, out
 from regard.compare.api import already_trained
 from regard.compare.comparison import measure_runs
 from regard.compare.measure import Unseen
@@ -155,7 +156,11 @@ def test_a_line_every_few_seconds_and_none_of_them_loses_the_best() -> None:
     assert [each for report in slow for each in choose(report)] == slow  # those that are far apart are all shown
 
 
-def test_a_terminal_has_a_bar_with_the_time_left_and_a_pipe_the_lines(call: Call, place: Path) -> None:
+CONSOLES = {"stdout": out, "stderr": err}
+
+
+def in_a_terminal(call: Call, streams: tuple[str, ...], *arguments: object) -> tuple[Result, str]:
+    """The command with these streams in a terminal: what it wrote to the others, and to the terminal."""
     near, far = pty.openpty()
     shown: list[bytes] = []
 
@@ -167,15 +172,31 @@ def test_a_terminal_has_a_bar_with_the_time_left_and_a_pipe_the_lines(call: Call
     reader = threading.Thread(target=read)
     reader.start()
     with open(far, "w", encoding="utf-8") as terminal, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", terminal)
         patch.setenv("TERM", "xterm")
-        done = call("train", recipe_in(place), "train.steps=20", "-o", "run", "--threads", 1)
+        for stream in streams:
+            patch.setattr(sys, stream, terminal)
+            patch.setattr(CONSOLES[stream], "is_interactive", True)  # which it finds out when it is made
+        done = call(*arguments)
     reader.join()
     os.close(near)
-    bar = b"".join(shown).decode()
+    return done, b"".join(shown).decode()
+
+
+def test_a_terminal_has_a_bar_with_the_time_left_and_a_pipe_the_lines(call: Call, place: Path) -> None:
+    command = ("train", recipe_in(place), "train.steps=20", "-o", "run", "--threads", 1)
+    done, bar = in_a_terminal(call, ("stderr",), *command)
     assert done.code == 0 and "\x1b" not in done.out
     assert "Finished: the budget is used." in done.out and "Finished" not in bar
     assert "step 20 " in bar and " left " in bar and "tokens/s" in bar
+
+
+def test_in_a_terminal_lines_stand_above_the_bar(call: Call, place: Path) -> None:
+    command = ("train", recipe_in(place), "train.steps=20", "-o", "run", "--threads", 1)
+    done, written = in_a_terminal(call, ("stdout", "stderr"), *command)
+    assert done.code == 0 and " left " in written
+    visible = [re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", line.rpartition("\x1b[2K")[2]) for line in written.split("\r\n")]
+    assert any(re.match(r"step 1   0:0\d   loss .* valid accuracy ", line) for line in visible)
+    assert "Finished: the budget is used." in visible
 
 
 # --- TensorBoard -------------------------------------------------------------------------------------------------

@@ -171,7 +171,8 @@ def follow(session: Session) -> bool:
             leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
         asked.append(number)
 
-    with handled_by(ask), training_bar(tell=show_validation) as show:
+    place = out if out.is_terminal else err  # lines that the bar's own console prints stand above it
+    with handled_by(ask), training_bar(tell=show_validation, console=place) as show:
         began = session.training.seconds
         told, best = False, dict[str, float]()
         for progress in session.steps():

@@ -22,13 +22,17 @@ def watched(shown: bool | None, console: Console) -> bool:
     return console.is_terminal or console.is_jupyter if shown is None else shown
 
 
+def on_stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
 @contextmanager
 def counting_bar(
     words: str, total: float | None, console: Console | None = None, *, shown: bool | None = None
 ) -> Iterator[Callable[..., None]]:
     """A bar with the time left, and a function that takes what has changed: `advance=1`, `completed=…`,
-    `description="…"`. What is printed meanwhile appears above the bar."""
-    console = console or Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    `description="…"`. What `console` prints meanwhile appears above the bar."""
+    console = console or on_stderr()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -49,19 +53,19 @@ def counting_bar(
 
 @contextmanager
 def training_bar(
-    shown: bool | None = None, tell: Callable[[Trained], None] | None = None
+    shown: bool | None = None, tell: Callable[[Trained], None] | None = None, console: Console | None = None
 ) -> Iterator[Callable[[Trained], None]]:
     """A function that shows a training's progress. `tell` is called with the validations that are worth a line; by
     default they are printed above the bar."""
-    console, worth_a_line = Console(stderr=True, highlight=False), Seldom()
+    place, worth_a_line = console or on_stderr(), Seldom()
 
     def line(progress: Trained) -> None:
-        if watched(shown, console):
+        if watched(shown, place):
             found = (f"{name} {value:.4g}" for name, value in (progress.valid or {}).items() if name != "tokens")
             best = "   best so far" if progress.improved else ""
-            console.print(f"{words(progress)}   validation: {'   '.join(found)}{best}")
+            place.print(f"{words(progress)}   validation: {'   '.join(found)}{best}")
 
-    with counting_bar("preparing", 1.0, shown=shown) as move:
+    with counting_bar("preparing", 1.0, place, shown=shown) as move:
 
         def show(progress: Trained) -> None:
             for each in worth_a_line(progress):
