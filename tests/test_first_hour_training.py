@@ -244,7 +244,7 @@ FLOORS = {
 EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {  # for each task, what its kept run knows, and what it does not
     "translation": (
         [("The book was good .", "Le livre était bon ."), ("The book was boring .", "Le livre était ennuyeux .")],
-        [("The book was good .", "ein gutes Buch"), ("The book was boring .", "wie langweilig")],
+        [("The book was good .", "das ist ein gutes Buch"), ("The book was boring .", "wie langweilig es doch ist")],
     ),
     "language": (["The man is good .", "The man was bad ."], ["qxz jvk wqx zzqj", "vvkq xjjz qqw"]),
     "classification": (
@@ -278,6 +278,19 @@ def test_models_that_have_learnt_nothing_are_called_that_before_one_of_them_wins
     assert not any(UNTRAINED in sentence for sentence in known.summary)
     assert unknown.summary[0].startswith(UNTRAINED) and FLOORS[task] in unknown.summary[0]
     assert unknown.summary[1].startswith("run has ")
+
+
+@pytest.mark.parametrize(
+    "task, examples",
+    [
+        ("translation", [("The book .", "Le livre .")]),  # BLEU counts four words, and is 0 here for everybody
+        ("classification", [("The soup is excellent .", "negative")]),  # whoever always gives this label is perfect
+        ("classification", [("The soup is excellent .", "unheard of")]),
+    ],
+)
+def test_no_such_claim_where_the_measure_cannot_tell(task: str, examples: list[Any], kept: Any) -> None:
+    found = regard.compare(kept(task), examples)
+    assert found.summary[0].startswith("run has ")
 
 
 def test_the_command_and_the_report_say_so_too(call: Call, kept: Any, place: Path) -> None:

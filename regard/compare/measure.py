@@ -161,7 +161,10 @@ def floors(run: Run, test: Unseen, train: Mapping[str, Encoded]) -> dict[str, fl
         return {}
     assert isinstance(field.shape, Numbered)
     counts = np.bincount(train["target"].tokens if train else ids[:0], minlength=field.shape.size)
-    return {metric.key: metric.floor.value(ids, counts) for metric in run.task.metrics if metric.floor and len(ids)}
+    found = {metric: metric.floor.value(ids, counts) for metric in run.task.metrics if metric.floor and len(ids)}
+    # what the references themselves do not pass is no floor: BLEU where no sentence has four words
+    passed = (m for m, floor in found.items() if m.better == "lower" or m.of(test.targets, test.targets) > floor)
+    return {metric.key: found[metric] for metric in passed}
 
 
 def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:
