@@ -36,7 +36,7 @@ def moments(model: torch.nn.Module) -> list[float]:
     longest = max(LENGTHS) + AROUND
     how = Decoding(min_length=longest, max_length=longest)
     batch = Batch.of_text(torch.tensor([[BOS]]))
-    generate(model, batch, how, limits=torch.tensor([longest]), told=lambda _: times.append(time.perf_counter()))
+    generate(model, batch, how, limits=torch.tensor([longest]), on_token=lambda _: times.append(time.perf_counter()))
     return times
 
 

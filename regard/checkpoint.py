@@ -1,8 +1,8 @@
-"""A run is a folder: config.toml, fields.json, model.safetensors (best), last/ (all that resuming needs), log.jsonl.
+"""A run is a folder: config.toml, fields.json, model.safetensors (best checkpoint), last/ (to resume from), log.jsonl.
 
-Every file is written beside its place, flushed to the disk and renamed over it, so a reader, or a run that is killed,
+Every file is written under a temporary name, flushed to the disk and renamed, so a reader, or a run that is killed,
 finds the old file or the new one and never half of one. Weights are safetensors with a checksum; nothing here can
-execute anything. What the system refuses, a full disk perhaps, becomes a sentence, and what was saved before is whole.
+execute code. A system error, such as a full disk, becomes one sentence, and files that were saved before stay intact.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from torch import Tensor
 
 from regard.interface import UserError
 
-FORMAT = 2  # of a run folder's files; another one is refused
-AGAIN = "give the same command again"
-ELSEWHERE = "or choose another place with -o"
-REMEDIES = {  # what to do, and for which of the system's errors
+FORMAT = 2  # version of a run folder's files; other versions are refused
+AGAIN = "run the same command again"
+ELSEWHERE = "or choose another output folder"
+REMEDIES = {  # what to do for each system error
     f"make room and {AGAIN}": (errno.ENOSPC, errno.EDQUOT),
     f"raise the limit on a file's size (ulimit -f) and {AGAIN}": (errno.EFBIG,),
     f"make its folder first, {ELSEWHERE}": (errno.ENOENT,),
     f"make it writable for you, {ELSEWHERE}": (errno.EROFS, errno.EACCES, errno.EPERM),
-    f"move what is in its place, {ELSEWHERE}": (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
+    f"move what is there, {ELSEWHERE}": (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
 }
-# what a process that was killed while it wrote leaves beside a run's file: its name between a dot and a number
+# temporary files that a killed process leaves: the name of a run's file between a dot and a number
 UNFINISHED = re.compile(
     r"\.(?:config\.toml|fields\.json|environment\.json|(?:model|state)\.safetensors"
     r"|(?:train|valid)(?:\.\w+\.(?:tokens|offsets)\.npy)?)\.\d+"
@@ -59,8 +59,8 @@ class Folder:
         self.tensorboard = self.path / "tensorboard"  # event files, if train.tensorboard
         self.lock = self.path / "lock"
 
-    def begun(self) -> bool:
-        """Whether this is a run, and not a folder that has a config.toml of something else."""
+    def is_run(self) -> bool:
+        """Return whether this is a run, and not a folder with a config.toml of something else."""
         return self.config.is_file() and (self.fields.is_file() or self.environment.is_file())
 
     def must_exist(self) -> Folder:
@@ -89,7 +89,7 @@ class Folder:
         return f"did you mean {(others | inside)[close[0]]}? " if close else ""
 
     def sweep(self) -> None:
-        """Remove what processes that were killed while they wrote have left; only for the one writer."""
+        """Remove the temporary files of killed processes; only the process that holds the lock may do this."""
         for place in (self.path, self.last.parent, self.data):
             for file in place.glob(".*"):
                 if UNFINISHED.fullmatch(file.name):
@@ -97,29 +97,29 @@ class Folder:
                         file.unlink()
 
     def facts(self) -> dict[str, Any]:
-        """What environment.json says."""
+        """Read environment.json."""
         try:
             facts = json.loads(self.environment.read_bytes())
             if not isinstance(facts, dict) or not isinstance(facts.get("data"), str):
-                raise ValueError("it does not say what the data was")
+                raise ValueError("the hash of the data is missing")
             if facts.get("precision") not in ("float32", "bfloat16"):
-                raise ValueError("it does not say what the precision was")
+                raise ValueError("the precision is missing")
         except (ValueError, RecursionError, OSError) as problem:
             wrong = f"is damaged ({reason(problem)})"
-            raise UserError(f"{self.environment} {wrong}: restore it, or start anew with -o.") from None
+            raise UserError(f"{self.environment} {wrong}: restore it, or start a new run in another folder.") from None
         return facts
 
-    def changed(self, what: str, which: str, anew: str = "-o") -> UserError:
-        """The error for what must be as it was when the run was begun."""
-        since = f"The {what} has changed since {self.path} was begun"
-        return UserError(f"{since} ({which}): restore it, or start anew with {anew}.")
+    def changed(self, what: str, which: str, where: str = "in another folder") -> UserError:
+        """Return the error for data or code that has changed since the run was started."""
+        since = f"The {what} has changed since {self.path} was started"
+        return UserError(f"{since} ({which}): restore it, or start a new run {where}.")
 
     def write_facts(self, facts: Mapping[str, Any]) -> None:
         write_atomically(self.environment, json.dumps(facts, indent=2) + "\n")
 
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
-        """One process at a time may train here; the system frees the lock however that process ends."""
+        """Lock the folder, so that one process at a time trains here; the system frees the lock when it ends."""
         with contextlib.ExitStack() as stack:
             with writing(self.lock):
                 make_folder(self.path)
@@ -128,13 +128,13 @@ class Folder:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise UserError(
-                        f"Another process is training in {self.path}: wait for it, or choose another folder with -o."
+                        f"Another process is training in {self.path}: wait for it, or choose another output folder."
                     ) from None
             yield
 
 
 def of_another_version(recipe: Mapping[str, Any]) -> bool:
-    """Whether this is the recipe of a run, which says where its relative paths start, and not in this format."""
+    """Return whether this is the recipe of a run (it names its folder) in another format."""
     return "folder" in recipe and recipe.get("format") != FORMAT
 
 
@@ -142,29 +142,29 @@ def refuse_another_version(recipe: Mapping[str, Any], folder: Path) -> None:
     if of_another_version(recipe):
         raise UserError(
             f"{folder} was trained by another version of regard (its format is {str(recipe.get('format', 1))[:40]}, "
-            f"this version's is {FORMAT}): train it again from your own recipe, with another -o."
+            f"this version's is {FORMAT}): train it again from your own recipe, in another folder."
         )
 
 
 def reason(problem: BaseException) -> str:
-    """An error in a few words on one line."""
+    """Return an error in a few words on one line."""
     words = isinstance(problem, OSError) and problem.strerror or str(problem) or type(problem).__name__
     return words.splitlines()[0]
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Where the system refuses to write, a sentence that says what to do."""
+    """Turn a system error while writing into one sentence with the remedy."""
     try:
         yield
     except OSError as problem:
         remedies = (remedy for remedy, numbers in REMEDIES.items() if problem.errno in numbers)
-        what = f"{reason(problem)}; {next(remedies, f'mend that and {AGAIN}')}"
-        raise UserError(f"{path} cannot be written: {what}: what was saved before is whole.") from None
+        what = f"{reason(problem)}; {next(remedies, f'fix that and {AGAIN}')}"
+        raise UserError(f"{path} cannot be written: {what}: files that were saved before are intact.") from None
 
 
 def make_folder(path: Path) -> None:
-    """A folder and those that it is in; the entry of each new one is on the disk."""
+    """Create a folder and its parents, and flush the entry of each new one to the disk."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
@@ -172,7 +172,7 @@ def make_folder(path: Path) -> None:
 
 
 def flush_file(file: IO[Any]) -> None:
-    """To the disk, before the file takes its place."""
+    """Flush a file to the disk, before it is renamed."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -186,18 +186,18 @@ def flush_folder(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """All or nothing, and on the disk when it returns."""
+    """Write a file completely or not at all; it is on the disk when this returns."""
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, that takes its place when it is whole and on the disk. A link stays a link: what it points to
+    """Open a temporary file that replaces `path` when it is complete and on the disk. A link stays a link: its target
     is replaced."""
     with writing(path):
         place = Path(os.path.realpath(path))
-        if place.exists() and not place.is_file():  # renaming would do away with a device
+        if place.exists() and not place.is_file():  # renaming would replace a device
             raise FileExistsError(errno.EEXIST, "there is a folder or a device of that name")
         make_folder(place.parent)
         beside = place.with_name(f".{place.name}.{os.getpid()}")
@@ -212,14 +212,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
-    """Tensors with a JSON-able dictionary of facts beside them, in one safetensors file."""
+    """Write tensors, with a JSON-able dictionary of facts as metadata, to one safetensors file."""
     plain = {name: owned(tensor) for name, tensor in tensors.items()}
-    said = json.dumps(facts or {})
-    write_atomically(path, safetensors.torch.save(plain, {"facts": said, "sha256": checksum(plain, said)}))
+    text = json.dumps(facts or {})
+    write_atomically(path, safetensors.torch.save(plain, {"facts": text, "sha256": checksum(plain, text)}))
 
 
 def owned(tensor: Tensor) -> Tensor:
-    """On the CPU and contiguous in fact: of a single element PyTorch says so whatever its stride."""
+    """Copy a tensor to the CPU and make it contiguous; PyTorch calls any single element contiguous."""
     tensor = tensor.detach().cpu()
     return tensor.contiguous() if tensor.numel() > 1 else tensor.clone(memory_format=torch.contiguous_format)
 
@@ -227,25 +227,25 @@ def owned(tensor: Tensor) -> Tensor:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(str(path), framework="pt", device="cpu") as file:
-            said = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if not {"facts"} <= said.keys() <= {"facts", "sha256"}:
+        if not {"facts"} <= metadata.keys() <= {"facts", "sha256"}:
             raise ValueError("regard did not write it")
-        if "sha256" in said and said["sha256"] != checksum(tensors, said["facts"]):
+        if "sha256" in metadata and metadata["sha256"] != checksum(tensors, metadata["facts"]):
             raise ValueError("its checksum is wrong")
-        facts = json.loads(said["facts"])
+        facts = json.loads(metadata["facts"])
         if not isinstance(facts, dict):
-            raise ValueError("its facts are no dictionary")
+            raise ValueError("its metadata is not a dictionary")
         return tensors, facts
     except FileNotFoundError:
-        raise UserError(f"The weights {path} are missing: restore them, or train again with another -o.") from None
+        raise UserError(f"The weights {path} are missing: restore them, or train again in another folder.") from None
     except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as problem:
         wrong = f"cannot be read as weights ({reason(problem)})"
-        raise UserError(f"{path} {wrong}: restore it, or train again with another -o.") from None
+        raise UserError(f"{path} {wrong}: restore it, or train again in another folder.") from None
 
 
 def checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
-    """Of all that a file says: safetensors itself does not notice a changed bit."""
+    """Hash tensors and facts: safetensors itself does not notice a changed bit."""
     digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -255,7 +255,7 @@ def checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
 
 
 def append(path: Path, text: str) -> None:
-    """Add lines with one write, on a line of their own whatever a writer that was killed or ran out of room left."""
+    """Append lines with one write; they start on a new line even if an earlier write was cut off."""
     with writing(path):
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses that read from and write to TOML, and say what is wrong with a key or a value.
 
 A field's trailing comment is its help text, so a written recipe explains itself. Fields are bool, int, float, str,
-Literal of str, Literal | str (one of those, or a class in a file of one's own), or tuple of one of these; a default is
+Literal of str, Literal | str (one of those, or a class in a user's file), or tuple of one of these; a default is
 written once, in the class.
 """
 
@@ -34,7 +34,7 @@ INTEGERS = range(-(1 << 63), 1 << 63)  # TOML's
 
 
 class Bound(NamedTuple):
-    """Which numbers a setting may have; infinity and not-a-number never hold."""
+    """The range of a numeric setting; infinity and not-a-number are never allowed."""
 
     words: str
     holds: Callable[[float], bool]
@@ -47,7 +47,7 @@ def between(least: float, most: float) -> Bound:
 ABOVE_0 = Bound("above 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Bound("0 or more", lambda value: 0 <= value < math.inf)
 
-# Of a model: beyond them nothing is ever built.
+# Limits for models: larger ones are never built.
 Width = Annotated[int, between(1, 1_000_000)]
 Depth = Annotated[int, between(1, 1000)]
 Length = Annotated[int, between(2, 1_000_000)]  # a token and its <eos>
@@ -59,7 +59,7 @@ Amount = Annotated[float, NOT_NEGATIVE]
 
 
 class Settings:
-    """The base of a config whose fields say in their annotation which numbers they may have (`Width`, `Share`)."""
+    """The base of a config whose annotations give the range of each number (`Width`, `Share`)."""
 
     def __post_init__(self) -> None:
         for name, bound in _bounds(typing.cast(Hashable, type(self))):
@@ -76,7 +76,7 @@ def _bounds(config: Any) -> list[tuple[str, Bound]]:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value as a sentence can hold it."""
+    """Return a value, shortened, for an error message."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # thousands of digits, or of sections in sections
@@ -91,8 +91,8 @@ def counted(count: int, noun: str, several: str = "") -> str:
 
 @cache  # finding a class in its source takes long
 def help_texts(config: Any) -> dict[str, str]:
-    """TOML key -> its field's trailing comment, from whichever class has it; a field on several lines has it on one of
-    them. Where a person's own class has no source to be found, there are none."""
+    """Return TOML key -> its field's trailing comment, from the class that defines it; a field on several lines has it
+    on one of them. A user's class without a source file has none."""
     found: dict[str, str] = {}
     for each in reversed(config.__mro__):
         try:
@@ -111,10 +111,10 @@ def help_texts(config: Any) -> dict[str, str]:
 
 
 def unknown(name: object, allowed: Iterable[str], what: str, also: Iterable[str] = ()) -> UserError:
-    """The error for a name that is not one of a few, with the nearest one of them, or of `also`, as the remedy."""
+    """Return the error for a name that does not exist, which suggests the nearest allowed one, or one of `also`."""
     name = name if isinstance(name, str) else shown(name)
     names = list(allowed)
-    last_parts = {each.rpartition(".")[2]: each for each in (*also, *names)}  # keys are not alike by their section
+    last_parts = {each.rpartition(".")[2]: each for each in (*also, *names)}  # compare keys without their section
     near = difflib.get_close_matches(name.rpartition(".")[2], last_parts, n=1)
     remedy = f"did you mean {last_parts[near[0]]!r}? " if near else ""
     return UserError(f"{what} {shown(name)} does not exist: {remedy}allowed are {', '.join(names) or 'none'}.")
@@ -127,23 +127,23 @@ def choose(table: Mapping[str, T], name: object, what: str) -> T:
 
 
 def key_of(field: str) -> str:
-    """A field's key in TOML: `from` cannot be a field's name, so its field is `from_`."""
+    """Return a field's key in TOML: `from` cannot be a field's name, so its field is `from_`."""
     return field.removesuffix("_")
 
 
 def fields_of(config: type) -> dict[str, Any]:
-    """TOML key -> its type."""
+    """Return TOML key -> its type."""
     hints = typing.get_type_hints(config)
     return {key_of(field.name): hints[field.name] for field in dataclasses.fields(config)}
 
 
 def values_of(config: Any) -> dict[str, Any]:
-    """TOML key -> its value."""
+    """Return TOML key -> its value."""
     return {key_of(field.name): vars(config)[field.name] for field in dataclasses.fields(config)}
 
 
 def is_setting(kind: Any) -> bool:
-    """Whether a field of this type can be read and written."""
+    """Return whether a field of this type can be read and written."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Union:
         return typing.get_origin(inner[0]) is typing.Literal and is_setting(inner[0]) and inner[1:] == (str,)
@@ -155,7 +155,7 @@ def is_setting(kind: Any) -> bool:
 
 
 def parse(config: type[T], values: Mapping[str, Any], *, where: str, also: Iterable[str] = ()) -> T:
-    """The config these values describe; `where` names the table in error messages ("model"), `also` has the dotted keys
+    """Build a config from these values; `where` names the table in error messages ("model"), `also` has the dotted keys
     of other tables, one of which may be meant."""
     kinds = fields_of(config)
     fields = {key_of(field.name): field for field in dataclasses.fields(typing.cast(Any, config))}
@@ -168,7 +168,7 @@ def parse(config: type[T], values: Mapping[str, Any], *, where: str, also: Itera
             raise UserError(f"The recipe has no {where}.{key}: {help_texts(typing.cast(Any, config))[key]}.")
     try:
         return config(**checked)
-    except ValueError as problem:  # a config's own __post_init__ says which fields do not go together
+    except ValueError as problem:  # from a config's __post_init__: these fields exclude each other
         raise UserError(f"In [{where}]: {problem}") from None
 
 
@@ -176,7 +176,7 @@ PLACE = re.compile(r"\.py(:|$)")
 
 
 def is_place(value: object) -> bool:
-    """Whether this is meant for a class in a file of one's own (`my_cells.py:Leaky`), rightly written or not."""
+    """Return whether this value names a class in a user's file (`my_cells.py:Leaky`), even if it is written wrongly."""
     return isinstance(value, str) and PLACE.search(value) is not None
 
 
@@ -201,11 +201,11 @@ def _convert(kind: Any, value: Any, key: str) -> Any:
     return value
 
 
-NUMBER_WITHOUT_ZERO = re.compile(r"[+-]?(\.\d+|\d+\.)(e[+-]?\d+)?")  # a number to people, not to TOML
+NUMBER_WITHOUT_ZERO = re.compile(r"[+-]?(\.\d+|\d+\.)(e[+-]?\d+)?")  # a number to people, but not in TOML
 
 
 def parse_value(text: str) -> Any:
-    """A value from the command line: TOML where it is TOML (4, 0.1, true, ["a"]), else the text itself."""
+    """Read a value from the command line: as TOML if it is valid TOML (4, 0.1, true, ["a"]), else as text."""
     if NUMBER_WITHOUT_ZERO.fullmatch(text):
         return float(text)
     try:
@@ -227,25 +227,25 @@ def override(table: dict[str, Any], assignment: str) -> None:
     table[key] = parse_value(text.strip())
 
 
-HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")  # a surrogate: what Python makes of a file name that is not UTF-8
+HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")  # a surrogate, which Python uses for a file name that is not UTF-8
 
 
 def to_toml(value: Any) -> str:
-    """One TOML value; TOML's basic strings, numbers, booleans and arrays are JSON's, save that U+007F is escaped."""
+    """Write one TOML value; strings, numbers, booleans and arrays are as in JSON, except that U+007F is escaped."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, float):
         return repr(value)
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if HALF_A_CHARACTER.search(text):
-        raise UserError(f"{shown(value)} is not UTF-8, and so a recipe cannot hold it: rename the folder or file.")
+        raise UserError(f"{shown(value)} is not UTF-8 and cannot be written to a recipe: rename the folder or file.")
     return text
 
 
 def write_table(name: str, config: Any, *, tag: str = "", reasons: Mapping[str, str] | None = None) -> str:
-    """A complete, commented [name] table; "" where there is nothing to set.
+    """Write a complete [name] table with comments; "" where there is nothing to set.
 
-    `tag`, of a union, is the name at its top; `reasons` say why a dotted key has its value.
+    `tag` is the name at the top of a tagged union; `reasons` explain the values of dotted keys.
     """
     helps = help_texts(config.__class__)
     values = {"name": tag} if tag else {}

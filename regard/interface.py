@@ -1,10 +1,10 @@
-"""What the parts promise one another: Batch in, State along the way, Progress out.
+"""The types and protocols that all modules share: a Batch goes in, a State is passed along, Progress comes out.
 
 Axes, one name each everywhere:
 batch   examples                  rows    hypotheses: batch × width, those of an example side by side
 source  positions in the source   target  positions in the target      time   positions, either side
 width   hypotheses per example    heads, dim, hidden, vocab
-Masks say True where one may look. Batch comes first.
+A mask is True where a position is real or may be attended to. The batch axis comes first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Tree = Any  # tensors inside tuples, lists, dicts and dataclasses, as deep as a 
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """The same tree with `function` applied to every tensor; everything else is kept as it is."""
+    """Apply `function` to every tensor of a tree; everything else is kept as it is."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, tuple):
@@ -44,14 +44,14 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
 
 
 class Padded(NamedTuple):
-    """One side of a batch, whatever it is made of, padded at the end."""
+    """One side of a batch, such as token ids or pixels, padded at the end."""
 
     values: Tensor  # (batch, time) ids, or (batch, time, width): rows of a picture, frames of sound
     mask: Tensor  # (batch, time), True where there is something
 
     @classmethod
     def of_ids(cls, ids: Tensor) -> Padded:
-        """The one place where a mask is read off <pad>: (batch, time)."""
+        """Build the mask from the <pad> ids, (batch, time); no other code does."""
         return cls(ids, ids != PAD)
 
     @property
@@ -59,20 +59,20 @@ class Padded(NamedTuple):
         return self.mask.sum(1)  # (batch,)
 
     def before(self) -> Padded:
-        """All but the last column: what a decoder reads."""
+        """Return all but the last column: what a decoder reads."""
         return Padded(self.values[:, :-1], self.mask[:, :-1])
 
     def after(self) -> Padded:
-        """All but the first column: what a decoder is to predict."""
+        """Return all but the first column: what a decoder predicts."""
         return Padded(self.values[:, 1:], self.mask[:, 1:])
 
     def row(self, row: int) -> Padded:
-        """One example, without its padding."""
+        """Return one example, without its padding."""
         end = int(self.lengths[row])
         return Padded(self.values[row : row + 1, :end], self.mask[row : row + 1, :end])
 
     def but_end(self) -> Padded:
-        """Without the last real place of each row, the <eos> of a source: True where there is a word."""
+        """Mask the last real position of each row too, the <eos> of a source: True is left where there is a word."""
         return Padded(self.values, self.mask & nn.functional.pad(self.mask[:, 1:], (0, 1)))
 
 
@@ -80,19 +80,19 @@ class Padded(NamedTuple):
 class Batch:
     """Examples side by side."""
 
-    source: Padded | None = None  # of text: each row ends in <eos>; None where only a target is read
+    source: Padded | None = None  # rows of text end in <eos>; None where only a target is read
     target: Padded | None = None  # a text: <bos> … <eos>, or a window of a long one; a label, (batch, 1); tags
     beside: Mapping[str, Tensor] = field(default_factory=dict)  # (batch, source, …): spelling, by name
-    state: Tree = None  # what was carried here from the window before; None: the text begins here
+    state: Tree = None  # the state carried over from the window before; None: the text begins here
 
     @classmethod
     def of_text(cls, tokens: Tensor, state: Tree = None) -> Batch:
-        """Texts alone, (batch, time): what a language model reads."""
+        """Make a batch of texts alone, (batch, time), as a language model reads them."""
         return cls(target=Padded.of_ids(tokens), state=state)
 
     @property
     def first(self) -> Padded:
-        """The source, or where there is none the target."""
+        """Return the source, or the target where there is no source."""
         side = self.target if self.source is None else self.source
         assert side is not None
         return side
@@ -106,7 +106,7 @@ class Batch:
         return self.first.mask.device
 
     def rows(self) -> Iterator[Batch]:
-        """Each example alone, without its padding."""
+        """Yield each example as a batch of its own, without its padding."""
         for row in range(self.size):
             source, target = (None if side is None else side.row(row) for side in (self.source, self.target))
             end = self.first.lengths[row]
@@ -118,26 +118,26 @@ class Batch:
         return moved
 
 
-# --- what a side is made of: a model is built from these ----------------------------------------------------------
+# --- the contents of a side: a model is built from these -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """What stands for something else: a token, a name."""
+    """An id that stands for a token or a label."""
 
-    size: int  # different ones
+    size: int  # how many different ids there are
 
 
 class Ids(Numbered):
-    """A sequence of ids, as many as there are tokens."""
+    """A sequence of token ids."""
 
 
 class Label(Numbered):
-    """One of so many names, for the whole example."""
+    """One label for the whole example."""
 
 
 class TagIds(Numbered):
-    """One of so many names, for each place of the source."""
+    """One tag for each position of the source."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ Shape = Numbered | Picture
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the sides of an example are made of."""
+    """The shapes of both sides of an example."""
 
     source: Shape | None  # None where only a target is read
     target: Shape
@@ -162,16 +162,16 @@ class Shapes:
 
 
 def rows_of(examples: Tensor, width: int) -> Tensor:
-    """The rows of all hypotheses of these examples."""
+    """Return the row numbers of all hypotheses of these examples."""
     return (examples[:, None] * width + torch.arange(width, device=examples.device)).flatten()
 
 
 @dataclass(frozen=True)
 class State:
-    """Where generation stands, as a value.
+    """The state of decoding, as a value.
 
     `memory` has one row per example and is never reordered; `carry` has one row per hypothesis. A model may write its
-    next step into buffers it preallocated in `carry`, so stepping uses a state up; `pick` makes an independent copy.
+    next step into buffers that it preallocated in `carry`, so a state can be stepped once; `pick` makes a copy.
     """
 
     memory: Tree
@@ -179,16 +179,16 @@ class State:
     width: int = 1
 
     def pick(self, parents: Tensor) -> State:
-        """Row r goes on from what was row parents[r]."""
+        """Reorder the hypotheses: row r continues what was row parents[r]."""
         carry = map_tensors(lambda tensor: tensor.index_select(0, parents), self.carry)
         return dataclasses.replace(self, carry=carry)
 
     def widen(self, width: int, examples: Tensor) -> State:
-        """The one hypothesis of each example (0, 1, …) becomes `width` equal ones."""
+        """Repeat the one hypothesis of each example (0, 1, …) `width` times."""
         return dataclasses.replace(self.pick(examples.repeat_interleave(width)), width=width)
 
     def keep(self, examples: Tensor) -> State:
-        """Only these examples, with all of their hypotheses."""
+        """Keep only these examples, with all of their hypotheses."""
         rows = rows_of(examples, self.width)
         memory = map_tensors(lambda tensor: tensor.index_select(0, examples), self.memory)
         return dataclasses.replace(self.pick(rows), memory=memory)
@@ -202,12 +202,12 @@ class Texts(Protocol):
 
 
 class Loss(NamedTuple):
-    """Sums over the tokens of a batch; `objective` is what training lowers, `nll` what perplexity is made of."""
+    """Sums over the tokens of a batch: training minimises `objective`; perplexity is computed from `nll`."""
 
     objective: Tensor
     nll: Tensor
     tokens: int
-    state: Tree = None  # what the next window of the same texts may go on from
+    state: Tree = None  # the state from which the next window of the same texts may continue
 
 
 @runtime_checkable
@@ -219,14 +219,14 @@ class Learns(Protocol):
 
 @runtime_checkable
 class Carries(Protocol):
-    """Can go on reading where it stopped: a batch's `state` is what its loss, or `begin` at first, gave."""
+    """Carries its hidden state from window to window: a batch's `state` is from `begin`, then from the loss before."""
 
     def begin(self, rows: int) -> Tree: ...
 
 
 @runtime_checkable
 class Fits(Protocol):
-    """Is made from a text in one go, by counting."""
+    """Is fitted to a text in one step, by counting."""
 
     def fit(self, texts: Texts) -> None: ...
 
@@ -235,7 +235,7 @@ class Fits(Protocol):
 
 @runtime_checkable
 class CountsNGrams(Protocol):
-    """Can hand out its n-grams, order by order, for other programs."""
+    """Can export its n-grams, order by order, for other programs."""
 
     vocab: int
     order: int
@@ -245,22 +245,22 @@ class CountsNGrams(Protocol):
 
 @runtime_checkable
 class Paced(Protocol):
-    """A module whose own parameters learn at so many times the learning rate."""
+    """A module whose own parameters are trained at `pace` times the learning rate."""
 
     pace: float
 
 
 @runtime_checkable
 class Scores(Protocol):
-    """Knows how likely a target is: ln p of target[:, 1:], (batch, target - 1), 0 at padding; and the state after."""
+    """Scores a target: ln p of target[:, 1:], (batch, target - 1), 0 at padding; and the state after it."""
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]: ...
 
 
 @runtime_checkable
 class Generates(Protocol):
-    """Can write, one token at a time. `batch.target`, where there is one, is what has been written already: `start`
-    reads all but the last token of each row, which `step` is given first."""
+    """Generates text, one token at a time. `batch.target`, if present, is the text so far: `start` reads all but the
+    last token of each row, and `step` is given that token first."""
 
     def start(self, batch: Batch) -> State: ...
 
@@ -269,80 +269,80 @@ class Generates(Protocol):
 
 @runtime_checkable
 class Encodes(Protocol):
-    """Turns what it reads into states: (batch, time, dim), and which places are real."""
+    """Encodes its input as hidden states, (batch, time, dim), with the mask of real positions."""
 
     def encode(self, batch: Batch) -> Padded: ...
 
 
 @runtime_checkable
 class Classifies(Protocol):
-    """Names a sentence: ln P(label), (batch, labels), in the order of the label vocabulary."""
+    """Classifies: ln P(label), (batch, labels), in the order of the label vocabulary."""
 
     def classify(self, batch: Batch) -> Tensor: ...
 
 
 @runtime_checkable
 class Weighs(Protocol):
-    """Can weigh its labels' losses (class weights), by how often each occurs."""
+    """Supports class weights: weighs each label's loss by how often the label occurs."""
 
     def weigh(self, counts: NDArray[Any]) -> None: ...
 
 
 @runtime_checkable
 class Tags(Protocol):
-    """Names each word: numbers of tags, (batch, source); what stands where there is no word means nothing."""
+    """Tags each word: tag ids, (batch, source); values at positions without a word have no meaning."""
 
     def tag(self, batch: Batch) -> Tensor: ...
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """Has room for so many tokens on either side, padding and <eos> included; None: for any number."""
+    """Has a maximum length in tokens on either side, padding and <eos> included; None: no limit."""
 
     longest: int | None
 
 
 @runtime_checkable
 class Windowed(Protocol):
-    """Reads a long text in windows of so many tokens, and sees nothing before them."""
+    """Has a limited context: it reads a long text in windows of `context` tokens and sees nothing before them."""
 
     context: int
 
 
-# --- what can be seen in a model ---------------------------------------------------------------------------------
+# --- the inside of a model ---------------------------------------------------------------------------------------
 
 SideName = Literal["source", "target"]
 
 
 class SeenAttention(NamedTuple):
-    """An attention of a model: which side looks at which."""
+    """An attention of a model: which side attends to which."""
 
-    part: nn.Module  # what `watch` records
+    part: nn.Module  # the module that `watch` records
     kind: Literal["self", "cross", "pooling"]
     layer: int  # from 1, among those of its kind and side
-    queries: SideName | None  # None: one learnt query, not a side
+    queries: SideName | None  # None: one learned query, not a side
     keys: SideName
-    extra: int = 0  # keys that stand before the side's own, such as a class token
+    extra: int = 0  # keys before the side's own, such as a class token
 
 
 class SeenRecurrence(NamedTuple):
     """A recurrent layer of a model: what it reads, in which direction."""
 
-    part: nn.Module  # what `trace` records
+    part: nn.Module  # the module that `trace` records
     layer: int  # from 1, among those of its side and direction
     side: SideName
-    backwards: bool  # it reads the side's last token first
-    two_ways: bool = False  # another layer reads the same the other way round
+    backwards: bool  # whether it reads from right to left
+    two_ways: bool = False  # whether it is one direction of a bidirectional layer
 
 
 @dataclass(frozen=True)
 class Inside:
-    """What a model tells of itself."""
+    """The parts of a model that `look` can show."""
 
     attentions: tuple[SeenAttention, ...] = ()
     recurrences: tuple[SeenRecurrence, ...] = ()
-    reader: nn.Module | None = None  # turns what is read (the source, where there is one) into vectors
-    vectors: nn.Module | None = None  # the table among them: an Embedding
+    reader: nn.Module | None = None  # turns its input (the source, where there is one) into vectors
+    vectors: nn.Module | None = None  # the Embedding inside the reader
 
     def of_kind(self, kind: str) -> list[SeenAttention]:
         return [seen for seen in self.attentions if seen.kind == kind]
@@ -350,7 +350,7 @@ class Inside:
 
 @runtime_checkable
 class Inspects(Protocol):
-    """Says what can be seen in it; `look` and `compare` ask for nothing else."""
+    """Describes its attentions, recurrent layers and embedding; `look` and `compare` use nothing else."""
 
     def inspect(self) -> Inside: ...
 
@@ -363,17 +363,17 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a training loop has to say after a step; callers print, save and plot it."""
+    """The report of a training loop after a step; callers print, save and plot it."""
 
     step: int
     epoch: int
-    loss: float  # objective per token, averaged since the last report; of what was counted, in validation
+    loss: float  # objective per token, averaged since the last report
     perplexity: float
     learning_rate: float
     gradient_norm: float
     tokens_per_second: float
-    seconds: float  # of training so far, earlier attempts included
-    tokens: int  # of targets, learnt from so far
+    seconds: float  # training time so far, earlier sessions included
+    tokens: int  # target tokens trained on so far
     done: float  # the share of the budget that is used, in [0, 1]
     valid: dict[str, float] | None = None  # after a validation: its metrics
     samples: tuple[Sample, ...] = ()  # after a validation: a few outputs

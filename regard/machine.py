@@ -1,4 +1,4 @@
-"""The machine: what it has, and how to make the most of it."""
+"""The machine: processor, memory, devices, threads and allocator."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from regard.interface import UserError
 
 MOST_THREADS = 1024
 CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "neon", "asimd")
-PARENT = "REGARD_PARENT"  # in the environment: the process that this one should not outlive
+PARENT = "REGARD_PARENT"  # environment variable: the id of the process that this one must not outlive
 
-# Timed in a process of its own: on some virtual machines the processor advertises bf16 units that fault when used.
+# Measured in a separate process: some virtual machines advertise bf16 units that fault when used.
 _BF16_PROBE = """
 import torch
 from regard.machine import matmul_seconds
-torch.set_num_threads(1)  # so that it matters less what else is running
+torch.set_num_threads(1)  # less affected by other programs
 print(matmul_seconds(torch.float32, 512) / matmul_seconds(torch.bfloat16, 512))
 """
 
 
 def end_with_parent() -> None:
-    """Be told to stop (SIGTERM) when the process that asked for this ends, however it ends; on Linux."""
+    """On Linux, receive SIGTERM when the parent process that set PARENT ends, however it ends."""
     if sys.platform == "linux" and os.environ.get(PARENT) == str(os.getppid()):
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def memory() -> float:
-    """The most that this process has held at once, in megabytes."""
+    """Return the peak memory of this process, in megabytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 @cache
 def probe_bf16() -> subprocess.Popen[str]:
-    """Begin to find out: it takes seconds, in which something else may be done."""
+    """Start the bf16 measurement in a child process; it takes seconds and runs in the background."""
     command = [sys.executable, "-c", _BF16_PROBE]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 @cache
 def bf16_gain() -> float:
-    """How many times faster than float32 a bf16 matmul is here; 0 where it does not run."""
+    """Return how many times faster than float32 a bf16 matmul is on this machine; 0 where it does not run."""
     probe = probe_bf16()
     answer, _ = probe.communicate(timeout=120)
     return float(answer) if probe.returncode == 0 else 0.0
 
 
 def matmul_seconds(kind: torch.dtype, width: int) -> float:
-    """The shortest of several products of two square matrices."""
+    """Return the shortest time of several products of two square matrices."""
     a, b = torch.randn(width, width, dtype=kind), torch.randn(width, width, dtype=kind)
     best = math.inf
     for _ in range(30):
@@ -72,13 +72,13 @@ def matmul_seconds(kind: torch.dtype, width: int) -> float:
 
 @cache
 def matmul_gflops() -> float:
-    """The fastest that this machine multiplies matrices, in float32."""
+    """Return the peak speed of float32 matrix products on this machine."""
     width = 768
     return 2 * width**3 / matmul_seconds(torch.float32, width) / 1e9
 
 
 def tune_allocator() -> None:
-    """Keep freed memory: glibc otherwise gives it back to the system and faults every large tensor's pages anew."""
+    """Keep freed memory: glibc otherwise returns it to the system and faults the pages of every large tensor again."""
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         trim_threshold, top_pad, mmap_threshold = -1, -2, -3
@@ -89,26 +89,26 @@ def tune_allocator() -> None:
 
 def use_threads(threads: int) -> None:
     if not 0 <= threads <= MOST_THREADS:
-        raise UserError(f"--threads {threads} is not possible: give at most {MOST_THREADS}, or 0 for all cores.")
+        raise UserError(f"threads = {threads} is not possible: give at most {MOST_THREADS}, or 0 for all cores.")
     if threads:
         torch.set_num_threads(threads)
 
 
 def devices() -> list[str]:
-    """The torch devices that this machine has."""
+    """List the torch devices of this machine."""
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return [name for name, there in present.items() if there]
 
 
 def device(name: str) -> torch.device:
-    """The torch device of that name, if this machine has it."""
+    """Return the torch device of that name, if this machine has it."""
     if name not in devices():
-        raise UserError(f"The device {name!r} is not available: this machine has {', '.join(devices())}.")
+        raise UserError(f"The device {name!r} is not available: choose one of {', '.join(devices())}.")
     return torch.device(name)
 
 
 def cpu_info() -> str:
-    """What Linux says of the processor; "" elsewhere."""
+    """Read /proc/cpuinfo on Linux; "" elsewhere."""
     place = Path("/proc/cpuinfo")
     return place.read_text() if place.is_file() else ""
 
@@ -126,7 +126,7 @@ def package_version(name: str) -> str:
 
 
 def facts() -> dict[str, str]:
-    """What a bug report should say, and what every run keeps."""
+    """Collect versions and hardware, for bug reports and for every run."""
     packages = ("regard", "torch", "numpy", "tokenizers", "safetensors", "sacrebleu")
     present = set(cpu_info().split())
     return {

@@ -1,8 +1,8 @@
 """A recipe: everything a run depends on, in one TOML file.
 
 task, seed, [data], [tokens], [model], [train]. [data] and [model] are tagged unions: their `name` says which
-settings they have, and a model's `preset` fills in what is not written. A model may be a file of one's own, which is
-executed to know its settings; for the recipe of a run, only if it is what it was when the run was begun.
+settings they have, and a model's `preset` fills in what is not written. A model may be a user's Python file, which is
+executed to read its settings; for the recipe of a run, only if the file has not changed since the run was started.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class Recipe:
     seed: int
     data_name: str
     data: Source
-    tokens: Any  # the settings that the task's tokens have
-    model_name: str  # or the whole path of a file of one's own
+    tokens: Any  # the settings of the task's tokenizer
+    model_name: str  # or the absolute path of a user's file
     model: Any  # the Config of that model
     train: TrainConfig
     folder: Path = Path()  # relative paths in it start here
 
     @property
     def metric(self) -> Metric:
-        """What makes a checkpoint the best one."""
+        """Return the metric that selects the best checkpoint."""
         return next(metric for metric in (LOSS, *self.task.metrics) if metric.key == self.train.metric)
 
     @property
     def model_title(self) -> str:
-        """The model's name as it is shown."""
+        """Return the model's name as it is shown."""
         return usercode.title(self.model_name)
 
     def to_toml(self, *, placed: bool = False, reasons: Mapping[str, str] | None = None) -> str:
-        """Complete and commented; reading it gives this recipe again.
+        """Write the complete recipe with comments; reading it gives this recipe again.
 
-        `placed`: from anywhere, since it then says where its relative paths start. `reasons`: why a dotted key has
-        its value.
+        `placed` adds the folder where relative paths start, so that it can be read from anywhere. `reasons` explain
+        the values of dotted keys.
         """
         head = f"task = {to_toml(self.task.name)}\nseed = {self.seed}\n"
         if placed:
@@ -68,18 +68,18 @@ class Recipe:
         return "\n".join([head, *filter(None, tables)])
 
     def differences(self, other: Recipe) -> list[str]:
-        """The dotted keys that differ."""
+        """Return the dotted keys that differ."""
         ours, theirs = self.flat(), other.flat()
         return sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
 
     def flat(self) -> dict[str, Any]:
-        """Dotted key -> value."""
+        """Return all settings as dotted key -> value."""
         head = {"task": self.task.name, "seed": self.seed, "data.name": self.data_name, "model.name": self.model_name}
         sections = ((name, values_of(vars(self)[name])) for name in CONFIGS)
         return head | {f"{name}.{key}": value for name, values in sections for key, value in values.items()}
 
     def code(self) -> dict[str, str]:
-        """The files of one's own that it names, and the hash of each."""
+        """Return the user's Python files that the recipe names, with the hash of each."""
         files = {usercode.split(value)[0] for value in vars(self.model).values() if is_place(value)}
         if is_place(self.model_name):
             files.add(self.model_name)
@@ -94,8 +94,8 @@ def parse_recipe(
     typed: Container[str] = (),
     run: Folder | None = None,
 ) -> Recipe:
-    """`typed`: the dotted keys that were set at the keyboard, where a path is read from the current folder. `run`: the
-    folder whose recipe this is, by the name of its file."""
+    """Read a recipe from its tables. `typed` are the dotted keys set on the command line, whose paths start in the
+    current folder. `run` is the run folder whose recipe this is, if it is one."""
     every = _every_key(table, tasks)
     for key in table:
         if key not in KEYS:
@@ -148,7 +148,7 @@ def parse_recipe(
 
 
 def _every_key(table: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]:
-    """The dotted keys of every section, as far as it is known what they are: one may stand without its section."""
+    """Return the dotted keys of every known section: a key may have been given without its section."""
     names = {key: value.get("name") for key, value in table.items() if isinstance(value, dict)}
     task, design = tasks.get(str(table.get("task"))), MODELS.get(str(names.get("model")))
     sections: dict[str, Any] = {"train": TrainConfig, "model": design and design.config}
@@ -158,27 +158,27 @@ def _every_key(table: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]
 
 
 def _settings(design: Design, model_name: str, values: dict[str, Any], every: Sequence[str]) -> Any:
-    """The model's settings: those that are given, over a preset's."""
-    a_stranger = usercode.blamed(Path(model_name), f"The settings of {model_name} cannot be made")
-    with a_stranger if is_place(model_name) else nullcontext():
+    """Return the model's settings: the given ones override those of the preset."""
+    in_user_code = usercode.blamed(Path(model_name), f"The settings of {model_name} cannot be created")
+    with in_user_code if is_place(model_name) else nullcontext():
         what = f"The preset of {model_name}"
         base = choose(design.presets, values.pop("preset"), what) if "preset" in values else design.config()
         return parse(design.config, {**values_of(base), **values}, where="model", also=every)
 
 
 def _found(key: str, path: str, holds: str, *, folder: Path, of_a_run: bool, typed: Container[str]) -> str:
-    """The whole path of a file of one's own.
+    """Return the absolute path of a user's file.
 
-    A run's recipe has it so already. One that has not was made by somebody else, to bring its own code.
+    A run's recipe holds absolute paths; another path means that somebody changed the recipe to run their own code.
     """
     here = key in typed
     file = find(path, *([Path.cwd()] if here else []), folder)
     if not file.is_file():
         raise UserError(f"{key} = {path!r} is not a file: name the Python file that {holds} is in.")
     if of_a_run and not here and path != str(file):
-        raise UserError(f"{key} = {path!r} must be a whole path in the recipe of a run, such as {file}.")
+        raise UserError(f"{key} = {path!r} must be an absolute path in the recipe of a run, such as {file}.")
     for each in file.parents:
-        if Folder(each).begun():
+        if Folder(each).is_run():
             raise UserError(
                 f"{file} lies inside the run {each}, and code that comes with a run is never executed: "
                 "if you trust it, move it elsewhere."
@@ -187,24 +187,24 @@ def _found(key: str, path: str, holds: str, *, folder: Path, of_a_run: bool, typ
 
 
 def refuse_other_model(file: str, run: Folder) -> None:
-    """Before it is executed to know its settings."""
+    """Refuse a user's model file that has changed since the run was started, before it is executed."""
     if not run.environment.is_file():
         raise UserError(
-            f"{run.config} is named as the recipe of a run is, and no {run.environment.name} beside it says what "
-            f"{file} was: call a recipe of your own something else."
+            f"{run.config} has the name of a run's recipe, but no {run.environment.name} beside it has the hash "
+            f"of {file}: give your own recipe another name."
         )
-    refuse_other_code({file: content_hash(file)}, run, anew=f"-o and model.name={file}")
+    refuse_other_code({file: content_hash(file)}, run, where=f"in another folder with model.name={file}")
 
 
-def refuse_other_code(now: Mapping[str, str], run: Folder, *, anew: str = "-o") -> None:
-    """Files of one's own must be what they were when the run was begun; they are compared before they are executed."""
+def refuse_other_code(now: Mapping[str, str], run: Folder, *, where: str = "in another folder") -> None:
+    """Refuse user's files that have changed since the run was started; they are compared before they are executed."""
     if not now:
         return
     before = run.facts().get("code")
     known = before if isinstance(before, dict) else {}
     changed = [file for file in now if now[file] != known.get(file)]
     if changed:
-        raise run.changed("code", ", ".join(changed), anew)
+        raise run.changed("code", ", ".join(changed), where)
 
 
 def _tagged(

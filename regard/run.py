@@ -28,18 +28,18 @@ from regard.recipe import Recipe
 from regard.score.result import Options, Scored
 from regard.tasks import Task, nothing
 
-EMBEDDED = 64  # inputs that become vectors together
+EMBEDDED = 64  # inputs that are embedded in one batch
 
 
 @dataclass(frozen=True)
 class Run:
-    """A model with its fields."""
+    """A trained model with its recipe and fields."""
 
     recipe: Recipe
     fields: Fields
     model: nn.Module
     device: torch.device
-    name: str = ""  # of its folder
+    name: str = ""  # the path of its folder
 
     @property
     def task(self) -> Task:
@@ -50,11 +50,11 @@ class Run:
         return self.recipe.model_title
 
     def tokenizer(self, side: str = "") -> Tokenizer:
-        """Of a side that is text; of what is read where none is named."""
+        """Return the tokenizer of a side that is text; by default, of the input side."""
         return self.fields.tokenizer(side)
 
     def batch(self, *, multiple: int = 2, **raws: Sequence[Any]) -> Batch:
-        """Raw sides, by name, as one Batch where the model is: run.batch(source=["They are watching ."])."""
+        """Encode raw sides, by name, as one Batch on the model's device: run.batch(source=["They are watching ."])."""
         return self.fields.batch(self.fields.encode(raws), multiple=multiple).to(self.device)
 
     @property
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def opening(self) -> list[int]:
-        """What stands before a text: <bos>, or in one long text the end of the line before, where that is known."""
+        """Return the ids before a text: <bos>, or in one long text the line end before it, if that is a token."""
         line_end = self.tokenizer("target").encode_all(["\n"], continued=True)[0]
         return line_end if self.whole_file and line_end and UNK not in line_end else [BOS]
 
@@ -82,9 +82,9 @@ class Run:
     def predict(self, raws: Iterable[Any], how: Decoding | None = None, **settings: Any) -> list[Prediction]: ...
 
     def predict(self, raws: Any, how: Decoding | None = None, **settings: Any) -> Any:
-        """One Prediction for one input (a text, a picture), a list of them for a list, a stream for an iterator.
+        """Return one Prediction for one input (a text, a picture), a list for a list, an iterator for an iterator.
 
-        Settings of decoding are those of `regard predict`: beam=5, n_best=3, sample=True, temperature=0.8, top_p=0.95 …
+        The settings are those of `regard predict`: beam=5, n_best=3, sample=True, temperature=0.8, top_p=0.95 …
         """
         if settings:
             how = self.decoding(how, **settings)
@@ -94,59 +94,59 @@ class Run:
         return answers if isinstance(raws, Iterator) else list(answers)
 
     def decoding(self, how: Decoding | None = None, **settings: Any) -> Decoding:
-        """How to write: the task's own way, or another, with these settings."""
+        """Return the decoding settings: those of the task, or `how`, with these changes."""
         base = how or self.task.decoding
         if base is None:
-            raise UserError(f"{', '.join(settings)}: {self.task.name} gives labels, and decodes nothing: leave it out.")
+            raise UserError(f"{', '.join(settings)}: {self.task.name} has no decoding settings: leave it out.")
         for name in settings:
             if name not in vars(base):
                 raise unknown(name, vars(base), "The setting of decoding")
         return dataclasses.replace(base, **settings)
 
     def is_one(self, raws: Any) -> bool:
-        """Whether this is one input, and not several."""
+        """Return whether this is one input, and not several."""
         return self.fields[next(iter(self.task.fields))].is_one(raws)
 
     def answers(
         self, raws: Iterable[Any], how: Decoding | None, *, at_once: int = AT_ONCE
     ) -> Iterator[tuple[Any, Prediction]]:
-        """Each raw input with the answer to it, as a stream."""
+        """Yield each raw input with its prediction."""
         done = 0
         for some in some_at_once(raws, at_once):
             yield from zip(some, self.task.answer(self, some, how, first_line=done), strict=True)
             done += len(some)
 
-    def texts(self, raws: Iterable[Any], how: Decoding | None, heard: Callable[[str], None] | None) -> list[str]:
-        """What it answers; `heard` gets each answer as it comes."""
+    def texts(self, raws: Iterable[Any], how: Decoding | None, on_answer: Callable[[str], None] | None) -> list[str]:
+        """Return the predicted texts; `on_answer` is called with each of them in order."""
         found: list[str] = []
         for _, answer in self.answers(raws, how):
             found.append(answer.text)
-            if heard is not None:
-                heard(answer.text)
+            if on_answer is not None:
+                on_answer(answer.text)
         return found
 
     def score(self, data: Any, **options: Any) -> Scored:
-        """The task's metrics on these examples, a list, a DataFrame, or a file of the training data's form.
+        """Compute the task's metrics on these examples: a list, a DataFrame, or a file in the training data's format.
 
-        Options: how=Decoding(…), by_length=True, gold=alignments.
+        The options are how=Decoding(…), by_length=True and gold=alignments.
         """
         found: Scored = self.task.score([self], self.examples(data), Options(**options))
         return found
 
     def log_prob(self, examples: Any) -> Any:
-        """ln p of one example (a text, or a pair of source and target), or a list of them for several."""
+        """Return ln p of one example (a text, or a pair of source and target), or a list for several examples."""
         if self.task.log_probs is nothing:
-            raise UserError(f"{self.task.name} has no probability of a text: predict gives one for each label.")
+            raise UserError(f"{self.task.name} does not score texts: predict gives the probability of each label.")
         one = isinstance(examples, str | tuple)
         rows = [example if isinstance(example, tuple) else (example,) for example in ([examples] if one else examples)]
         found = list(self.task.log_probs([self], rows))
         return found[0] if one else found
 
     def embed(self, raws: Any, pool: Literal["mean", "first", "last"] = "mean") -> NDArray[np.float32]:
-        """A vector for one input, (dim,), or a matrix for several, (inputs, dim): the model's last states over the
-        real tokens of what it reads, their mean, the first or the last of them."""
+        """Return a vector for one input, (dim,), or a matrix for several, (inputs, dim): the mean, the first or the
+        last of the model's hidden states over the real tokens of the input."""
         if not isinstance(self.model, Encodes):
-            raise UserError(f"{self.model_title} has no states to make vectors of: choose a neural model.")
+            raise UserError(f"{self.model_title} has no hidden states to embed with: choose a neural model.")
         several = [raws] if self.is_one(raws) else raws
         side = next(iter(self.task.fields))
         read = (self.fields.encode({side: some}) for some in some_at_once(several, EMBEDDED))
@@ -155,22 +155,23 @@ class Run:
         return vectors[0] if self.is_one(raws) else vectors
 
     def look(self, source: Any, target: str | None = None) -> Any:
-        """What the model looks at while it makes its answer to `source`, or `target` if given."""
+        """Return the attention, or the saliency, of each output token while the model reads `target`, by default its
+        own answer to `source`."""
         seen = self.task.look(self, source, target)
         if seen is None:
-            raise UserError(f"There is no attention to look at in {self.task.name}: try regard look --gates.")
+            raise UserError(f"{self.task.name} has no attention to look at: try regard look --gates.")
         return seen
 
     def save(self, path: str | Path) -> Run:
-        """A copy of the run folder, with all that `regard.load` needs; what only resuming needs stays behind."""
+        """Copy the run folder with all that `regard.load` needs, without what only resuming needs."""
         if not self.name or " + " in self.name:
-            raise UserError("A mixture of runs is in no folder: save each of them.")
+            raise UserError("A mixture of runs has no folder: save each of its runs.")
         kept = shutil.ignore_patterns("last", "data", "lock", ".*")
         shutil.copytree(self.name, path, ignore=kept)
         return dataclasses.replace(self, name=str(path))
 
     def examples(self, data: Any) -> list[tuple[Any, ...]]:
-        """Raw examples in memory, or those of a file of the training data's form."""
+        """Return raw examples in memory, or those of a file in the training data's format."""
         if isinstance(data, str | Path):
             return list(examples(self.recipe.data.reading([Path(data)]), "valid", Path.cwd()))
         return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
@@ -189,14 +190,14 @@ def pooled(states: Padded, pool: str) -> NDArray[np.float32]:
 
 
 def build_model(recipe: Recipe, fields: Fields) -> nn.Module:
-    """A new model, its weights a function of the recipe's seed; the caller's random state is left as it was."""
+    """Build a new model whose weights depend on the recipe's seed; the global random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return design_of(recipe.model_name).build(recipe.model, fields.shapes)
 
 
 def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
-    """Several runs as one, which writes as they do together; their weights, if none are given, are equal."""
+    """Combine several runs into one by interpolation; the weights are equal unless they are given."""
     check_alike(runs)
     first = runs[0]
     if len(runs) == 1:
@@ -206,15 +207,15 @@ def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
 
 
 def check_alike(runs: Sequence[Run]) -> None:
-    """A mixture's runs must mean the same by a token, and by a text."""
+    """Refuse a mixture of runs that differ in task, vocabulary or unit of text."""
     first = runs[0]
     for other in runs[1:]:
         if other.task is not first.task:
-            raise UserError(f"{first.name} is for {first.task.name}, {other.name} for {other.task.name}.")
+            raise UserError(f"{first.name} is for {first.task.name}, {other.name} for {other.task.name}: mix one task.")
         if other.fields.to_json() != first.fields.to_json():
             raise UserError(
-                f"{first.name} and {other.name} have different vocabularies: train one with train.from, or from the "
-                "same text and [tokens], so that their probabilities are of the same things."
+                f"{first.name} and {other.name} have different vocabularies: train one with train.from, or both from "
+                "the same text and [tokens], so that their probabilities can be mixed."
             )
         if other.whole_file != first.whole_file:
-            raise UserError(f"Of {first.name} and {other.name} one was trained on a whole file, one on texts.")
+            raise UserError(f"Only one of {first.name} and {other.name} has data.unit = file: mix runs of one unit.")

@@ -1,7 +1,7 @@
-"""A file of one's own: a class in it by place, `my_cells.py:Leaky`, or a whole model by its path, `my_model.py`.
+"""User-defined code: a class in a user's file, `my_cells.py:Leaky`, or a whole model, `my_model.py`.
 
-A file is read as it is now, never from a compiled copy, and run once in a process unless it changes. It is a module
-under a name of its own: nothing is added to where Python looks for modules.
+A file is always read from its source, never from a compiled copy, and executed once per process unless it changes. It
+becomes a module with a unique name: Python's search path for modules does not change.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ T = TypeVar("T")
 
 
 def split(place: str) -> tuple[str, str]:
-    """The file, and the name in it."""
+    """Split a place into the file and the name in it."""
     file, _, name = place.rpartition(":")
     if not file or not name:
         file = place.rstrip(":")
-        raise UserError(f"{place!r} names a file and no class in it: write {file}:Name, as the class is called.")
+        raise UserError(f"{place!r} names a file but no class in it: write {file}:Name with the name of the class.")
     return file, name
 
 
 def module(file: Path) -> ModuleType:
-    """The file as a module."""
+    """Execute the file as a module."""
     try:
         content = file.read_bytes()
     except OSError as problem:
-        raise UserError(f"{file} cannot be read: {problem.strerror}.") from None
+        raise UserError(f"{file} cannot be read: {problem.strerror}: name another file, or fix that.") from None
     name = f"{file.stem}_{hashlib.sha256(str(file).encode('utf-8', 'surrogateescape') + content).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
@@ -52,7 +52,7 @@ def module(file: Path) -> ModuleType:
 
 
 def part(place: str, kind: type[T]) -> type[T]:
-    """The class at this place, which is one of its kind."""
+    """Return the class at this place, a subclass of `kind`."""
     path, name = split(place)
     file = Path(path)
     there = vars(module(file))
@@ -63,28 +63,28 @@ def part(place: str, kind: type[T]) -> type[T]:
     }
     if name in there and name not in known:
         rest = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}" if known else "there is none"
-        raise UserError(f"{name} in {file} is not a class made from {kind.__name__}: {rest} in that file.")
+        raise UserError(f"{name} in {file} is not a subclass of {kind.__name__}: {rest} in that file.")
     return choose(known, name, f"In {file}, the {kind.__name__}")
 
 
 def title(name: str) -> str:
-    """A model's name as it is shown: of a file its own name, without the folders before it."""
+    """Return a model's name as it is shown: for a file, its name without folders."""
     return Path(name).stem if is_place(name) else name
 
 
 @contextmanager
 def blamed(file: Path, what: str) -> Iterator[None]:
-    """What goes wrong in here is a sentence: what cannot be done, and because of which line of the file."""
+    """Turn an exception in user code into one sentence with the line of the file."""
     try:
         yield
     except (KeyboardInterrupt, UserError):
         raise
-    except BaseException as problem:  # SystemExit too: a file that leaves does not end the command
+    except BaseException as problem:  # SystemExit too: a user's file must not end the command
         raise UserError(f"{what}: {blame(problem, file)}.") from problem
 
 
 def blame(problem: BaseException, file: Path) -> str:
-    """What went wrong, and in which line of the file."""
+    """Describe an exception and the line of the file that raised it."""
     numbers: list[int | None]
     if isinstance(problem, SyntaxError) and problem.filename == str(file):
         numbers, words = [problem.lineno], problem.msg

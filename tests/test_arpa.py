@@ -224,7 +224,7 @@ def test_the_beginning_is_never_predicted(tmp_path):
     model.restore(model.state_dict())
 
 
-def test_a_file_may_say_any_backoff(tmp_path):
+def test_a_file_may_have_any_backoff(tmp_path):
     text = SMALL.replace("-0.05\t<s> a b", "").replace("ngram 3=1", "ngram 3=0").replace("\ta b\n", "\ta b\t-inf\n")
     words, model = arpa.read(written(tmp_path, text.replace(":\n\n\n", ":\n\n")))
     assert score(model, ["a", "b"], words) == -math.inf
@@ -232,27 +232,27 @@ def test_a_file_may_say_any_backoff(tmp_path):
 
 
 WRONG = {
-    "line 2: 'ngram 2=4' stands where 'ngram 1=' and a number should": ("ngram 1=5\n", ""),
-    "line 3: 'ngram 2=x' stands where": ("ngram 2=4", "ngram 2=x"),
-    "line 2: it does not say how many": ("ngram 1=5\nngram 2=4\nngram 3=1\n", ""),
-    "line 6: 'hello' stands where \\\\1-grams: should": ("\\1-grams:", "hello"),
-    r"line 12: '' is none of the 6 1-grams": ("1=5", "1=6"),
-    r"line 11: '-0.6\\tb\\t0.1' stands where \\2-grams: should": ("1=5", "1=4"),
-    r"line 10: 'x\\ta\\t-0.2' is none": ("-0.5\ta", "x\ta"),
+    "line 2: 'ngram 2=4' is where 'ngram 1=' and a number should be": ("ngram 1=5\n", ""),
+    "line 3: 'ngram 2=x' is where": ("ngram 2=4", "ngram 2=x"),
+    "line 2: the numbers of n-grams are missing": ("ngram 1=5\nngram 2=4\nngram 3=1\n", ""),
+    "line 6: 'hello' is where \\\\1-grams: should be": ("\\1-grams:", "hello"),
+    r"line 12: '' is not one of the 6 1-grams": ("1=5", "1=6"),
+    r"line 11: '-0.6\\tb\\t0.1' is where \\2-grams: should be": ("1=5", "1=4"),
+    r"line 10: 'x\\ta\\t-0.2' is not one": ("-0.5\ta", "x\ta"),
     "line 10: its probability is above 1": ("-0.5\ta", "0.5\ta"),
     "line 9: its probability is above 1": ("-0.7\t<", "nan\t<"),
-    "line 8: its probability is above 1, or a number is none or infinite": ("-0.3\n", "nan\n"),
-    "line 11: its probability is above 1, or a number is none or infinite": ("0.1\n", "1e300\n"),
-    "line 11: 'a' is there for the second time": ("-0.6\tb", "-0.6\ta"),
-    "line 11: '</s>' is there for the second time": ("-0.6\tb", "-0.6\t</s>"),
-    "line 8: '<UNK>' is there for the second time": ("-99\t<s>", "-1\t<UNK>"),
+    "line 8: its probability is above 1, or a number is not finite": ("-0.3\n", "nan\n"),
+    "line 11: its probability is above 1, or a number is not finite": ("0.1\n", "1e300\n"),
+    "line 11: 'a' occurs twice": ("-0.6\tb", "-0.6\ta"),
+    "line 11: '</s>' occurs twice": ("-0.6\tb", "-0.6\t</s>"),
+    "line 8: '<UNK>' occurs twice": ("-99\t<s>", "-1\t<UNK>"),
     "line 15: 'c' is not among the 1-grams": ("-0.3\ta b", "-0.3\ta c"),
-    r"line 14: '-0.2\\t<s> a\\t-0.1\\t4' is none of the 4 2-grams": ("a\t-0.1", "a\t-0.1\t4"),
-    r"line 15: '-0.3\\ta' is none": ("-0.3\ta b", "-0.3\ta"),
-    "line 17: its words are there for the second time": ("b </s>", "a b"),
+    r"line 14: '-0.2\\t<s> a\\t-0.1\\t4' is not one of the 4 2-grams": ("a\t-0.1", "a\t-0.1\t4"),
+    r"line 15: '-0.3\\ta' is not one": ("-0.3\ta b", "-0.3\ta"),
+    "line 17: its words occur twice": ("b </s>", "a b"),
     "line 20: its first 2 words are not among the 2-grams": ("<s> a b", "<s> b a"),
     "ends after line 21, before": ("\\end\\\n", ""),
-    "line 22: 'end' stands where": ("\\end\\", "end"),
+    "line 22: 'end' is where": ("\\end\\", "end"),
     "ends after line 22, before": ("\\data\\", "data"),
 }
 

@@ -222,7 +222,7 @@ def test_permuting_the_keys_with_their_mask_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_masked_has_no_say(name: str) -> None:
+def test_masked_keys_have_no_effect(name: str) -> None:
     attention, mask = made(name), ragged_mask()
     query, keys = 0.3 * random(BATCH, TARGET, DIM), 0.3 * random(BATCH, SOURCE, DIM)
     values = random(BATCH, SOURCE, VALUE)

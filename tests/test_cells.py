@@ -109,26 +109,26 @@ def test_mut_is_its_equation(name: str, wide: int) -> None:
     for x in xs:
         state = made.step(made.inputs(x), state)
         if name == "mut1":
-            assert not rest  # Z does not hear H
+            assert not rest  # Z does not read H
             z, r = sigma(x @ wxz + bz), sigma(x @ wxr + h @ whr + br)
             h = tanh((r * h) @ whh + tanh(x @ wxh) + bh) * z + h * (1 - z)
         else:
-            heard = h if name == "mut2" else tanh(h)
-            z, r = sigma(x @ wxz + heard @ rest[0] + bz), sigma(x @ wxr + h @ whr + br)
+            seen = h if name == "mut2" else tanh(h)
+            z, r = sigma(x @ wxz + seen @ rest[0] + bz), sigma(x @ wxr + h @ whr + br)
             h = tanh((r * h) @ whh + x @ wxh + bh) * z + h * (1 - z)
         torch.testing.assert_close(state, (h,))
 
 
 def test_mut2_is_not_the_gru() -> None:
     """Without any weights a GRU's reset gate knows nothing of X; mut2's reads X itself."""
-    x, heard = random(ROWS, HIDDEN), {}
+    x, reset = random(ROWS, HIDDEN), {}
     for name in ("gru", "mut2"):
         made = make(name, HIDDEN)
         for parameter in made.parameters():
             torch.nn.init.zeros_(parameter)
-        heard[name] = made.gates(made.inputs(x), made.start(ROWS))["heard"]
-    torch.testing.assert_close(heard["gru"], torch.full_like(x, 0.5))
-    torch.testing.assert_close(heard["mut2"], x.sigmoid())
+        reset[name] = made.gates(made.inputs(x), made.start(ROWS))["reset"]
+    torch.testing.assert_close(reset["gru"], torch.full_like(x, 0.5))
+    torch.testing.assert_close(reset["mut2"], x.sigmoid())
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -146,12 +146,12 @@ def test_gates_are_those_that_the_step_used(name: str) -> None:
         c = found["kept"] * before[1] + found["written"] * candidate
         torch.testing.assert_close(after, (found["revealed"] * c.tanh(), c))
     elif isinstance(made, GRU | GRUAfter | MUT):
-        assert found.keys() == {"heard", "kept"}
+        assert found.keys() == {"reset", "kept"}
         told = x @ gates_of(made.weight_ih)[2]
         if isinstance(made, GRUAfter):
-            inner = found["heard"] * (h @ gates_of(made.weight_hh)[2] + made.bias_hh[2 * HIDDEN :])
+            inner = found["reset"] * (h @ gates_of(made.weight_hh)[2] + made.bias_hh[2 * HIDDEN :])
         else:
-            inner = (found["heard"] * h) @ gates_of(made.weight_candidate)[0]
+            inner = (found["reset"] * h) @ gates_of(made.weight_candidate)[0]
         candidate = torch.tanh((told.tanh() if name == "mut1" else told) + bias_of(made, 2) + inner)
         torch.testing.assert_close(after, (found["kept"] * h + (1 - found["kept"]) * candidate,))
     else:

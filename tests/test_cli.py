@@ -331,7 +331,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "a folder as a file": (["predict", "{run}", "{tmp}"], ["is not a run"]),
     "more than the beam holds": (
         ["predict", "{run}", "{text}", "--beam", "2", "--n-best", "3"],
-        ["--n-best 3", "beam (it is 2)"],
+        ["--n-best 3", "is above --beam 2"],
     ),
     "a temperature of 0": (["predict", "{run}", "{text}", "--sample", "--temperature", "0"], ["--temperature"]),
     "a negative seed": (["predict", "{run}", "{text}", "--sample", "--seed", "-1"], ["--seed -1"]),

@@ -177,7 +177,7 @@ def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path:
     expected = sacrebleu.BLEU(force=True).corpus_score(outputs, [list(test.targets)]).score
     assert found["models"][0]["values"]["bleu"]["mean"] == pytest.approx(expected)
     assert found["models"][0]["alignment_error"] and found["models"][1]["alignment_error"] is None
-    assert found["alignments"][0]["models"][1]["kind"] == "gradient, not attention"
+    assert found["alignments"][0]["models"][1]["kind"] == "saliency (gradient), not attention"
     assert found["mistakes"] and "<script" in report.read_text()
     assert [look["name"] for look in found["mistakes"][0]["models"]] == [one["name"] for one in found["models"][:2]]
     assert (
@@ -343,7 +343,7 @@ def test_bad_requests_are_sentences(call: Call, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.runs"))
 
 
-def test_gradients_are_felt_at_the_distance_where_they_arise(call: Call, tmp_path: Path) -> None:
+def test_gradients_appear_at_the_distance_where_they_arise(call: Call, tmp_path: Path) -> None:
     """A language model of order 3 feels two words back and nothing before."""
     recipe = recipe_in(tmp_path, "language", "neural_lm")
     recipe.write_text(
@@ -351,5 +351,5 @@ def test_gradients_are_felt_at_the_distance_where_they_arise(call: Call, tmp_pat
     )
     assert call("train", recipe, "-o", tmp_path / "run", "--threads", 1).code == 0
     run = load(tmp_path / "run")
-    felt = dict(gradients(run, [("the cat sat on it", "the cat sat on it")] * 8))
-    assert felt[0] > 0 and felt[1] > 0 and all(felt[far] == 0 for far in felt if far > 1)
+    norms = dict(gradients(run, [("the cat sat on it", "the cat sat on it")] * 8))
+    assert norms[0] > 0 and norms[1] > 0 and all(norms[far] == 0 for far in norms if far > 1)

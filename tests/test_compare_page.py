@@ -85,7 +85,7 @@ def looked(random: np.random.Generator, models: list[Comparison], source: str, t
             "source": words,
             "target": wrote,
             "weights": alignment(random, len(wrote), len(words)),
-            "kind": "gradient, not attention" if one["name"] == "seq2seq" else "attention",
+            "kind": "saliency (gradient), not attention" if one["name"] == "seq2seq" else "attention",
         }
         for one in models
     ]
@@ -324,7 +324,7 @@ def labels() -> Comparison:
     text = "we waited in the rain for this overwhelmingly long evening , and nobody sang one song that we knew"
     words = text.split()
     looks = []
-    for one, rows in zip(found["models"], (["0, gradient"], ["0, attention", "0, gradient"]), strict=True):
+    for one, rows in zip(found["models"], (["0, saliency"], ["0, attention", "0, saliency"]), strict=True):
         weights = random.dirichlet(np.ones(len(words)), len(rows)).tolist()
         looks.append({"name": one["name"], "source": words, "target": rows, "weights": weights, "kind": "gradient"})
     found["alignments"] = [{"source": words, "reference": "0", "models": looks}]
@@ -526,7 +526,7 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
             assert all(f"{weight:.2f}" in learnt for row in drawn["weights"] for weight in row)
     told = words(seen, "significance")
     assert all(text in told for text in ("+37.1", "+35.0 to +39.2", "0.0005", "rnnsearch is better"))
-    assert "−0.9−2.4 to +0.70.27cannot be told apart" in told.replace("\n", "")
+    assert "−0.9−2.4 to +0.70.27no significant difference" in told.replace("\n", "")
     assert "score 52.3" in words(seen, "mistakes")
     language_page = opened("language")
     assert "0.81 rnn_lm lstm, 0.19 ngram15.5" in words(language_page, "writing")
@@ -573,17 +573,17 @@ def test_labels_are_right_or_wrong_and_the_palest_look_has_colour(opened: Callab
     assert "1,5501,500 to 1,600" in words(seen, "cost") and "training, labels/s" in words(seen, "cost")
 
 
-def test_what_they_looked_at_is_drawn_when_it_is_opened(opened: Callable[[str], Visit]) -> None:
+def test_attention_maps_are_drawn_when_they_are_opened(opened: Callable[[str], Visit]) -> None:
     seen, found = opened("translation"), translation()
     first = seen.page.locator("#mistakes article").first
     assert first.locator("svg.main-svg").count() == 0
-    first.get_by_text("Where they looked").click()
+    first.get_by_text("Attention maps").click()
     seen.settle()
     shown = first.locator(".chart > div").evaluate_all("(boxes) => boxes.map((box) => box.data[0].z)")
     for heat, one in zip(shown, found["mistakes"][0]["models"], strict=True):
         assert np.abs(np.array(heat) - np.array(one["weights"])).max() <= 5e-4
     assert seen.run(TOO_WIDE.replace("MEDIA", "'screen'")) == []
-    first.get_by_text("Where they looked").click()
+    first.get_by_text("Attention maps").click()
     seen.settle()
     assert seen.complaints == []
 
@@ -691,7 +691,8 @@ def test_a_chart_can_be_taken_away_with_its_title(opened: Callable[[str], Visit]
         seen.page.locator("#lengths .save").click()
     root = ElementTree.fromstring(Path(waiting.value.path()).read_bytes())
     texts = {"".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"BLEU by length of the source, with 95 % intervals", "words in the source", "rnnsearch", "41+"} <= texts
+    title = "BLEU by length of the source, with 95 % confidence intervals"
+    assert {title, "words in the source", "rnnsearch", "41+"} <= texts
     assert [url for url in seen.requests if not url.startswith("blob:")] == [seen.page.url] and seen.complaints == []
 
 

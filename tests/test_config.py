@@ -113,7 +113,7 @@ def test_the_recipe_of_a_run_says_which_format_its_files_have(tmp_path):
     assert parse_recipe(placed, folder=tmp_path / "elsewhere") == recipe
     for other in ({}, {"format": 1}, {"format": "2"}, {"format": placed["format"] + 1}):
         of_another = {**{key: value for key, value in placed.items() if key != "format"}, **other}
-        with pytest.raises(UserError, match=r"another version of regard .*: train it again .*with another -o\.$"):
+        with pytest.raises(UserError, match=r"another version of regard .*: train it again .*in another folder\.$"):
             parse_recipe(of_another, folder=tmp_path)
 
 

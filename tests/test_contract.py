@@ -374,7 +374,7 @@ def test_batch_mates_change_little_in_float32(name: str) -> None:
 
 
 @generating
-def test_a_state_widened_picked_and_kept_goes_on_from_the_right_rows(name: str) -> None:
+def test_a_state_widened_picked_and_kept_continues_the_right_rows(name: str) -> None:
     """Whatever was done to a state, a step gives the teacher-forced logits of the row's own prefix."""
     model, batch = lively(name), batch_of(name)
     examples = [0, 1, 2]
@@ -463,7 +463,7 @@ def test_padding_company_and_order_change_no_name_and_no_loss(name: str) -> None
 
 
 @naming
-def test_every_word_has_a_say(name: str) -> None:
+def test_every_word_changes_the_output(name: str) -> None:
     """Through a maximum not every word need pass, but some do."""
     model, batch = lively(name), batch_of(name)
     before, changes = answers(model, batch)[0], []
@@ -471,8 +471,8 @@ def test_every_word_has_a_say(name: str) -> None:
         source = source_of(batch).clone()
         source[0, place] = 4 + (source[0, place] - 3) % (SOURCE_VOCAB - 4)
         changes.append(float((answers(model, with_source(batch, source))[0] - before).abs().max()))
-    heard = [change > 1e-9 for change in changes]
-    assert any(heard) if "max" in name else all(heard)
+    changed = [change > 1e-9 for change in changes]
+    assert any(changed) if "max" in name else all(changed)
 
 
 @labelling
@@ -582,14 +582,14 @@ def recurrences_of(name: str) -> list[tuple[int, str, bool, bool]]:
 
 
 @every
-def test_a_model_says_what_attends_and_what_recurs_in_it(name: str) -> None:
+def test_a_model_lists_its_attentions_and_recurrent_layers(name: str) -> None:
     inside = build(name).inspect()
     assert [tuple(each)[1:] for each in inside.attentions] == attentions_of(name)
     assert [tuple(each)[1:] for each in inside.recurrences] == recurrences_of(name)
 
 
 @every
-def test_what_a_model_says_of_its_attentions_is_what_watching_shows(name: str) -> None:
+def test_the_listed_attentions_are_those_that_watch_records(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     inside, lengths = model.inspect(), {"source": 7, "target": 5, None: 1}
     with watch(model) as seen:
@@ -603,7 +603,7 @@ def test_what_a_model_says_of_its_attentions_is_what_watching_shows(name: str) -
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if recurrences_of(name)])
-def test_a_layer_reads_first_what_its_direction_says(name: str) -> None:
+def test_a_recurrent_layer_reads_in_its_direction(name: str) -> None:
     model = lively(name)
     batch = next(batch_of(name).rows())
     inside = model.inspect()
@@ -639,7 +639,7 @@ def test_a_layer_reads_first_what_its_direction_says(name: str) -> None:
 
 
 @every
-def test_a_model_names_what_its_words_are_read_with(name: str) -> None:
+def test_a_model_names_its_embedding(name: str) -> None:
     model, batch = lively(name), batch_of(name)
     inside, read = model.inspect(), []
     hook = inside.reader.register_forward_hook(lambda module, tokens, vectors: read.append((tokens[0], vectors)))

@@ -51,20 +51,20 @@ def test_a_gated_convolution_equals_pytorchs(width: int) -> None:
 
 @pytest.mark.parametrize("layers, width", [(1, 2), (1, 3), (2, 3), (3, 2)])
 @torch.no_grad()
-def test_a_token_is_felt_by_all_it_reaches_and_by_none_else(layers: int, width: int) -> None:
+def test_a_token_changes_all_positions_that_it_reaches_and_no_others(layers: int, width: int) -> None:
     model, source, target = build(layers=layers, width=width), tokens(2, 13), tokens(2, 14, seed=3)
     place = 6
     other = source.clone()
     other[:, place] = 4 + (other[:, place] - 3) % (VOCAB - 4)
-    felt = (model.encoder(side(other)).states != model.encoder(side(source)).states).any(-1)  # (batch, source)
+    changed = (model.encoder(side(other)).states != model.encoder(side(source)).states).any(-1)  # (batch, source)
     ahead, behind = layers * (width // 2), layers * ((width - 1) // 2)  # how far a state reads either way
     reached = [place - ahead <= here <= place + behind for here in range(13)]
-    assert felt.tolist() == [reached] * 2
+    assert changed.tolist() == [reached] * 2
     other = target.clone()
     other[:, place] = 4 + (other[:, place] - 3) % (VOCAB - 4)
-    felt = (model.logits(pairs(source, other)) != model.logits(pairs(source, target))).any(-1)
+    changed = (model.logits(pairs(source, other)) != model.logits(pairs(source, target))).any(-1)
     reached = [place <= here <= place + layers * (width - 1) for here in range(13)]
-    assert felt.tolist() == [reached] * 2
+    assert changed.tolist() == [reached] * 2
 
 
 @torch.no_grad()

@@ -50,7 +50,7 @@ def test_the_gradient_is_what_each_number_was_multiplied_by():
     assert torch.allclose(x.grad * x, out)
 
 
-def test_in_use_and_at_0_nothing_changes_and_nothing_is_drawn():
+def test_in_use_and_at_0_nothing_changes_and_nothing_is_sampled():
     x = torch.randn(13, 11)
     before = torch.get_rng_state()
     assert Dropout(0.0)(x) is x or torch.equal(Dropout(0.0)(x), x)

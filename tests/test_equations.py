@@ -96,7 +96,7 @@ def test_rnnsearch_is_its_equations(lexical: bool) -> None:
 
 
 @torch.no_grad()
-def test_a_young_decoder_looks_everywhere_alike() -> None:
+def test_an_untrained_decoder_attends_uniformly() -> None:
     """w of wᵀ tanh(W s + U h) begins near 0, with a standard deviation of 0.01 (Bahdanau 2015, B.1)."""
     torch.manual_seed(1)
     score = Additive(query_dim=3, key_dim=3, hidden=20_000)
@@ -194,7 +194,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         Ids(OTHER),
         {
             "embeddings": ("encoder.embed decoder.embed", DEAF),
-            "between layers": ("encoder.recurrent decoder.recurrent", DEAF),
+            "states": ("encoder.recurrent decoder.recurrent", DEAF),
             "before the output": ("decoder", DEAF),
         },
     ),
@@ -203,7 +203,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         Ids(OTHER),
         {
             "embeddings": ("encoder.embed decoder.embed", DEAF),
-            "source states": ("encoder encoder.recurrent", DEAF_TO_SOURCE),
+            "states": ("encoder encoder.recurrent", DEAF_TO_SOURCE),
             "before the output": ("decoder", DEAF),
         },
     ),
@@ -212,7 +212,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         Ids(OTHER),
         {
             "embeddings": ("encoder decoder", DEAF),
-            "what each convolution reads": ("encoder.convolutions.0 decoder.layers.0.convolution", ALONE),
+            "each convolution's input": ("encoder.convolutions.0 decoder.layers.0.convolution", ALONE),
             "before the output": ("decoder", DEAF),  # by the same module, once more
         },
     ),
@@ -225,7 +225,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
                 f"{blocks('encoder', 'feed_forward')} {blocks('decoder', 'feed_forward')}",
                 None,
             ),
-            "what each part adds": (
+            "each part's output": (
                 f"{blocks('encoder', 'self_residual', 'feed_residual')} "
                 f"{blocks('decoder', 'self_residual', 'cross_residual', 'feed_residual')}",
                 ALONE,
@@ -238,13 +238,13 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         {
             "embeddings": ("body.stack", DEAF),
             "inside the feed-forward layers": (blocks("body", "feed_forward"), None),
-            "what each part adds": (blocks("body", "self_residual", "feed_residual"), ALONE),
+            "each part's output": (blocks("body", "self_residual", "feed_residual"), ALONE),
         },
     ),
     "rnn_lm": (
         RECURRENT,
         Ids(OTHER),
-        {"embeddings": ("embed", DEAF), "between layers": ("body", DEAF), "before the output": (".", DEAF)},
+        {"embeddings": ("embed", DEAF), "states": ("body", DEAF), "before the output": (".", DEAF)},
     ),
     "neural_lm": (
         {"embedding": 6, "hidden": 6, "direct": False},
@@ -284,7 +284,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         {
             "embeddings": ("encoder.stack", DEAF),
             "inside the feed-forward layers": (blocks("encoder", "feed_forward"), None),
-            "what each part adds": (blocks("encoder", "self_residual", "feed_residual"), ALONE),
+            "each part's output": (blocks("encoder", "self_residual", "feed_residual"), ALONE),
             "before the output": ("head", DEAF),
         },
     ),
@@ -334,7 +334,7 @@ def zeros_at(model: nn.Module, paths: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", DROPOUT)
-def test_dropout_falls_where_the_settings_say_and_nowhere_else(name: str) -> None:
+def test_dropout_is_applied_only_where_the_settings_put_it(name: str) -> None:
     model, batch = made(name)
     said = re.split(r", | and ", help_texts(MODELS[name].config)["dropout"])
     falls = DROPOUT[name][2]
@@ -349,7 +349,7 @@ def test_dropout_falls_where_the_settings_say_and_nowhere_else(name: str) -> Non
 
 @pytest.mark.parametrize(("name", "place"), [(name, place) for name, (*_, falls) in DROPOUT.items() for place in falls])
 @torch.no_grad()
-def test_dropout_is_on_what_the_settings_say(name: str, place: str) -> None:
+def test_dropout_cuts_the_paths_that_the_settings_name(name: str, place: str) -> None:
     """Zeros in its place cut the way that words take."""
     _, target, falls = DROPOUT[name]
     paths, effect = falls[place]

@@ -629,7 +629,7 @@ def test_two_do_not_train_in_one_folder_until_the_first_is_gone(regard_, brief, 
     with started(waiting, "train", "toy.toml", *BRIEF, "-o", folder) as child:
         fifo = wait_until_read(waiting / "train.source", child)
         second = regard_("train", "toy.toml", *BRIEF, "-o", folder)
-        assert_refused(second, "Another process is training in", "-o")
+        assert_refused(second, "Another process is training in", "another output folder")
         child.send_signal(signal.SIGKILL)
         child.communicate(timeout=LONGEST)
     os.close(fifo)
@@ -685,7 +685,7 @@ def test_a_limit_on_the_size_of_files_costs_nothing(regard_, brief, half, tmp_pa
         ended = regard_("train", "toy.toml", *BRIEF, "-o", folder, most_bytes=most)
         if ended.code == 0:
             break
-        assert_refused(ended, "cannot be written: File too large", "ulimit -f", "is whole", began=True)
+        assert_refused(ended, "cannot be written: File too large", "ulimit -f", "are intact", began=True)
         met.add(refused_file(ended, folder))
         assert not list(unfinished(folder))
         assert_loads(folder)
@@ -739,7 +739,7 @@ def test_a_full_disk_costs_nothing(regard_, brief, half, disk):
         ended = regard_("train", "toy.toml", *BRIEF, "-o", folder)
         if ended.code == 0:
             break
-        assert_refused(ended, "cannot be written: No space left on device; make room", "is whole", began=True)
+        assert_refused(ended, "cannot be written: No space left on device; make room", "are intact", began=True)
         met.add(refused_file(ended, folder))
         assert not list(unfinished(folder))
         assert_loads(folder)
@@ -756,7 +756,7 @@ def test_a_disk_that_is_full_when_a_run_is_resumed_costs_nothing(regard_, brief,
         before = contents(folder)
         fill(disk, blocks)
         ended = regard_("train", "toy.toml", *BRIEF, "-o", folder)
-        assert_refused(ended, "No space left on device; make room", "is whole", began=True)
+        assert_refused(ended, "No space left on device; make room", "are intact", began=True)
         after = contents(folder)
         assert before.keys() == after.keys()
         kept = {name for name, content in before.items() if after[name] == content}
@@ -791,7 +791,9 @@ def test_a_folder_that_may_only_be_read(regard_, brief, half, tmp_path):
     before = contents(folder)
     with read_only(folder.parent):
         for place in (folder, folder.parent / "new", folder.parent / "new" / "run"):
-            assert_refused(regard_("train", "toy.toml", *BRIEF, "-o", place), "cannot be written", "writable", "-o")
+            assert_refused(
+                regard_("train", "toy.toml", *BRIEF, "-o", place), "cannot be written", "writable", "another output"
+            )
         assert regard_("predict", folder, "valid.source").code == 0
         assert_refused(regard_("predict", folder, "valid.source", "-o", folder / "out"), "cannot be written")
     assert contents(folder) == before
@@ -997,7 +999,7 @@ ODD_STATES: dict[str, tuple[str, Damage]] = {
 def test_a_state_that_cannot_be(regard_, half, tmp_path, damage):
     word, damages = ODD_STATES[damage]
     file = "last/state.safetensors"
-    assert_costs_nothing(regard_, half, tmp_path, file, damages, file, word, "restore", "-o")
+    assert_costs_nothing(regard_, half, tmp_path, file, damages, file, word, "restore")
 
 
 def test_of_weights_every_beginning_and_every_changed_byte_is_refused(half, tmp_path):
@@ -1095,7 +1097,7 @@ RECIPES: dict[str, Damage] = {
 
 @pytest.mark.parametrize("damage", ENVIRONMENTS)
 def test_an_environment_that_is_damaged(regard_, half, tmp_path, damage):
-    words = "environment.json is damaged", "restore", "-o"
+    words = "environment.json is damaged", "restore", "another folder"
     assert_costs_nothing(regard_, half, tmp_path, "environment.json", ENVIRONMENTS[damage], *words)
 
 
@@ -1165,7 +1167,9 @@ def test_encoded_text_that_is_damaged_is_made_again(regard_, half, tmp_path, dam
 def test_a_folder_where_encoded_text_should_be(regard_, brief, half, tmp_path):
     folder = Path(shutil.copytree(half, tmp_path / "run"))
     a_folder(folder / TOKENS)
-    assert_refused(regard_("train", "toy.toml", *BRIEF, "-o", folder), "data cannot be written", "move", "-o")
+    assert_refused(
+        regard_("train", "toy.toml", *BRIEF, "-o", folder), "data cannot be written", "move", "another output"
+    )
     (folder / TOKENS).rmdir()
     assert_goes_on(regard_, folder, brief)
 
@@ -1189,7 +1193,7 @@ def test_text_that_changed_or_is_gone_is_named(regard_, brief, half, tmp_path):
     for name in sorted(TASK - {"toy.toml"}):
         file, text = home / name, (home / name).read_bytes()
         file.write_bytes(text.replace(b"a", b"b", 1))
-        assert_refused(regard_(*train), "The data has changed", name, "restore", "-o")
+        assert_refused(regard_(*train), "The data has changed", name, "restore", "another folder")
         file.unlink()
         assert_refused(regard_(*train), name, "was not found")
         file.mkdir()
@@ -1229,7 +1233,7 @@ def test_what_is_in_the_way_is_left_alone(regard_, brief, tmp_path, thing):
     name, put, words = IN_THE_WAY[thing]
     folder = tmp_path / "run"
     put(folder / name)
-    assert_refused(regard_("train", "toy.toml", *BRIEF, "-o", folder), words, "-o")
+    assert_refused(regard_("train", "toy.toml", *BRIEF, "-o", folder), words, "another")
     assert put is not a_file or (folder / name).read_text() == "mine\n"
     remove(folder / name)
     assert_goes_on(regard_, folder, brief)

@@ -1,4 +1,4 @@
-"""Laws of what is felt far back: slopes are those of the matrices, batch mates change nothing, and what is shown was
+"""Laws of gradients far back: slopes are those of the matrices, batch mates change nothing, and what is shown was
 found."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from regard.layers.recurrent import Recurrent
 from regard.look.gradients import (
     FEWEST,
     ROWS,
-    Felt,
+    GradientNorms,
     batch_flow,
     gradient_flow,
     gradient_norm,
@@ -77,10 +77,10 @@ def test_a_scaled_rotation_has_the_slope_of_its_scale(factor):
     """∂h_T/∂h_t = Wᵀ…Wᵀ = (sQ)^(T − t), and Q changes no length."""
     model = language_model("identity", hidden=16)
     model.get_parameter("body.forwards.0.weight_hh").data.copy_(factor * nn.init.orthogonal_(torch.empty(16, 16)))
-    (felt,) = batch_flow(model, texts(5, 100)).felt
-    assert len(felt.norms) == 100
-    assert felt.slope == pytest.approx(math.log(factor), abs=1e-4)
-    assert felt.norms[50] / felt.norms[0] == pytest.approx(factor**50, rel=1e-5)
+    (found,) = batch_flow(model, texts(5, 100)).gradient_norms
+    assert len(found.norms) == 100
+    assert found.slope == pytest.approx(math.log(factor), abs=1e-4)
+    assert found.norms[50] / found.norms[0] == pytest.approx(factor**50, rel=1e-5)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
@@ -89,21 +89,21 @@ def test_so_it_has_in_a_bare_recurrence(factor):
     bare.forwards[0].weight_hh.data.mul_(factor)  # orthogonal as it begins
     x = torch.randn(4, 60, 5, dtype=torch.float64)
     flow = gradient_flow(bare, lambda: bare(x)[0][:, -1].square().sum(-1))
-    assert flow.felt[0].slope == pytest.approx(math.log(factor), abs=1e-4)
+    assert flow.gradient_norms[0].slope == pytest.approx(math.log(factor), abs=1e-4)
     assert [flow.spectra[0].largest, flow.spectra[0].smallest] == pytest.approx([factor, factor])
 
 
 @every_cell
-def test_what_is_felt_in_a_state_is_the_gradient_to_a_state_given_from_there(cell):
+def test_the_norm_in_a_state_is_that_of_the_gradient_to_a_state_given_from_there(cell):
     model, batch = language_model(cell), texts()
-    felt = batch_flow(model, batch).felt
-    assert [each.state for each in felt] == (["h", "c"] if cell == "lstm" else ["h"])
+    norms = batch_flow(model, batch).gradient_norms
+    assert [each.state for each in norms] == (["h", "c"] if cell == "lstm" else ["h"])
     tokens = target_of(batch)
     for time in (1, 4, TIME):
         _, state = model.body(model.embed(tokens[:, :time]))
         *_, carried = (part.detach().requires_grad_() for part in state[0])
         leaves = [carried]
-        if cell == "lstm":  # h is made of c, so what is felt in c comes through h, too
+        if cell == "lstm":  # h is made of c, so the gradient in c also comes through h
             shown = (state[0][0] / state[0][1].tanh()).detach()
             leaves = [shown * carried.tanh(), carried]
         if time < TIME:
@@ -113,19 +113,19 @@ def test_what_is_felt_in_a_state_is_the_gradient_to_a_state_given_from_there(cel
             output = leaves[0][:, None]
         recent = tokens.new_empty(ROW_COUNT, 1, 0)
         loss = nn.functional.cross_entropy(model.head.logits(output, recent)[:, 0], tokens[:, -1], reduction="sum")
-        for each, slope in zip(felt, torch.autograd.grad(loss, leaves), strict=True):
+        for each, slope in zip(norms, torch.autograd.grad(loss, leaves), strict=True):
             assert each.norms[TIME - time] == pytest.approx(float(slope.norm(dim=-1).mean()), rel=1e-9)
 
 
 def test_no_slope_without_numbers():
-    assert math.isnan(Felt("layer 1", "h", (0.0, 0.0)).slope)
-    assert Felt("layer 1", "h", (0.0, 1.0, math.e**2, math.inf)).slope == pytest.approx(2)
+    assert math.isnan(GradientNorms("layer 1", "h", (0.0, 0.0)).slope)
+    assert GradientNorms("layer 1", "h", (0.0, 1.0, math.e**2, math.inf)).slope == pytest.approx(2)
 
 
 def test_last_loss_is_that_of_the_last_token():
     model, batch = language_model("gru", layers=2), texts()
     assert torch.allclose(last_loss(model, batch), -model.log_probs(batch)[0][:, -1])
-    assert [each.layer for each in batch_flow(model, batch).felt] == ["layer 1", "layer 2"]
+    assert [each.layer for each in batch_flow(model, batch).gradient_norms] == ["layer 1", "layer 2"]
 
 
 SMALL = {"embedding": 5, "hidden": HIDDEN, "dropout": 0.0}
@@ -146,7 +146,7 @@ def test_of_pairs_each_number_is_the_mean_over_rows_whatever_their_lengths(name)
         batch_flow(model, pairs(source[1:, :3], target[1:])),
     ]
     together = batch_flow(model, pairs(source, target))
-    for both, *each in zip(together.felt, *(flow.felt for flow in alone), strict=True):
+    for both, *each in zip(together.gradient_norms, *(flow.gradient_norms for flow in alone), strict=True):
         assert len(both.norms) == 3  # <eos> of a source of 2, of a target of 2
         assert both.norms == pytest.approx([sum(one) / 2 for one in zip(*(f.norms for f in each), strict=False)])
         assert min(both.norms) > 0
@@ -154,14 +154,14 @@ def test_of_pairs_each_number_is_the_mean_over_rows_whatever_their_lengths(name)
         assert both.means[:3] == pytest.approx(
             [sum(one) / 2 for one in zip(*(g.means for g in each), strict=False)][:3]
         )
-    names = [felt.layer for felt in together.felt]
+    names = [each.layer for each in together.gradient_norms]
     ways = ["encoder 1 →", "encoder 2 →", "encoder 1 ←", "encoder 2 ←"]
     plain = [f"{side} {number}" for side in ("encoder", "decoder") for number in (1, 2) for _ in "hc"]
     assert names == (plain if name == "seq2seq" else [*ways, "decoder 1", "decoder 2"])
 
 
 def test_no_further_than_asked():
-    assert len(batch_flow(language_model("tanh"), texts(), length=4).felt[0].norms) == 5
+    assert len(batch_flow(language_model("tanh"), texts(), length=4).gradient_norms[0].norms) == 5
 
 
 # Matrices and gates
@@ -173,8 +173,8 @@ def test_matrices_begin_orthogonal_and_every_block_is_measured(cell):
     found = list(spectra(model))
     named = {
         "lstm": ["written", "kept", "candidate", "revealed"],
-        "mut1": ["heard", "candidate"],
-        **dict.fromkeys(("gru", "gru-after", "mut2", "mut3"), ["heard", "kept", "candidate"]),
+        "mut1": ["reset", "candidate"],
+        **dict.fromkeys(("gru", "gru-after", "mut2", "mut3"), ["reset", "kept", "candidate"]),
     }
     assert [each.block for each in found] == named.get(cell, ["state"])
     for each in found:
@@ -185,7 +185,7 @@ def test_matrices_begin_orthogonal_and_every_block_is_measured(cell):
     assert [last.largest, last.median, last.smallest] == pytest.approx([7, 4, 1])
 
 
-class Stranger(Cell):
+class UserDefined(Cell):
     """A cell of somebody's own, with no gates and names that say nothing."""
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
@@ -199,11 +199,11 @@ class Stranger(Cell):
         return (projected + state[0] @ self.b,)
 
 
-def test_a_strangers_cell_is_looked_into_as_well():
-    bare = Bare(cell=Stranger, input_dim=3, hidden=3)
+def test_gradients_of_a_user_defined_cell():
+    bare = Bare(cell=UserDefined, input_dim=3, hidden=3)
     flow = gradient_flow(bare, lambda: bare(torch.ones(2, 9, 3))[0][:, -1].sum(-1))
     assert [(each.block, each.largest) for each in flow.spectra] == [("block 1", 2.0)]
-    assert flow.gates == () and flow.felt[0].slope == pytest.approx(math.log(2))
+    assert flow.gates == () and flow.gradient_norms[0].slope == pytest.approx(math.log(2))
 
 
 class Leaky(Cell):
@@ -223,10 +223,10 @@ class Leaky(Cell):
 def test_a_cell_need_not_have_matrices():
     bare = Bare(cell=Leaky, input_dim=3, hidden=3)
     flow = gradient_flow(bare, lambda: bare(torch.ones(2, 9, 3))[0][:, -1].sum(-1))
-    assert flow.spectra == () and flow.felt[0].slope == pytest.approx(math.log(0.5))
+    assert flow.spectra == () and flow.gradient_norms[0].slope == pytest.approx(math.log(0.5))
 
 
-def test_a_gate_that_is_open_is_said_to_be():
+def test_an_open_gate_is_reported_as_open():
     model = language_model("lstm")
     cell = model.get_submodule("body.forwards.0")
     cell.weight_ih.data.zero_(), cell.weight_hh.data.zero_()
@@ -315,7 +315,7 @@ def test_before_training_is_as_the_first_step_found_it_and_looking_changes_nothi
     assert torch.equal(torch.get_rng_state(), random_state)
     assert all(torch.equal(value, trained[name]) for name, value in run.model.state_dict().items())
     assert {value.dtype for value in run.model.state_dict().values()} == {torch.float32}
-    assert found.before.flow.felt != found.after.flow.felt
+    assert found.before.flow.gradient_norms != found.after.flow.gradient_norms
     assert (found.rows, found.length, found.layers) == (ROWS, 9, ("layer 1", "layer 2"))
 
     follower = recipe_of(tmp_path, **{"from": "run"})
@@ -336,13 +336,13 @@ def test_clipping_shortens_all_alike(tmp_path, clip):
     assert len(clipped) == (4 if clip == 1e-3 else 0)
     for line in clipped:
         (whole,) = (each for each in lines if f"{each.name}, clipped" == line.name)
-        assert line.felt.norms == pytest.approx([line.factor * norm for norm in whole.felt.norms])
-        assert line.felt.slope == pytest.approx(whole.felt.slope)
+        assert line.gradient_norms.norms == pytest.approx([line.factor * norm for norm in whole.gradient_norms.norms])
+        assert line.gradient_norms.slope == pytest.approx(whole.gradient_norms.slope)
 
 
 @pytest.mark.parametrize("model", ["gpt", "ngram"])
 def test_what_does_not_recur_is_refused(tmp_path, model):
-    with pytest.raises(UserError, match=f"{model} does not recur"):
+    with pytest.raises(UserError, match=f"{model} is not recurrent"):
         reach(run_of(recipe_of(tmp_path, model=model)))
 
 
@@ -382,17 +382,17 @@ def trained(tmp_path_factory) -> Path:
     return folder / "run"
 
 
-def test_the_command_says_plots_and_counts(trained: Path, call: Call) -> None:
+def test_the_command_prints_a_summary_plots_and_tables(trained: Path, call: Call) -> None:
     told = call("look", trained, "--gradients", "--length", 20)
     assert told.code == 0 and "\x1b" not in told.out
-    assert "felt up to 20 tokens back" in " ".join(told.out.split()) and "train.clip = 0.001" in told.out
+    assert "up to 20 tokens back" in " ".join(told.out.split()) and "train.clip = 0.001" in told.out
     numbers = json.loads(call("look", trained, "--gradients", "--length", 20, "--json").out)
-    for felt in numbers["after"]["felt"]:
+    for each in numbers["after"]["gradient_norms"]:
         row = next(
-            line for line in told.out.splitlines() if line.startswith(f"{felt['layer']}  {felt['state']}, after ")
+            line for line in told.out.splitlines() if line.startswith(f"{each['layer']}  {each['state']}, after ")
         )
-        assert float(row.split()[4]) == pytest.approx(felt["norms"][1], rel=0.01)
-        assert f"{felt['slope']:+.3f}" in row and len(felt["norms"]) == 21
+        assert float(row.split()[4]) == pytest.approx(each["norms"][1], rel=0.01)
+        assert f"{each['slope']:+.3f}" in row and len(each["norms"]) == 21
     assert numbers["before"]["clip_factor"] < 1
     for spectrum in numbers["after"]["singular_values"]:
         assert re.search(rf"{spectrum['layer']}  {spectrum['block']}, after +{spectrum['largest']:.3f}", told.out)
@@ -401,7 +401,7 @@ def test_the_command_says_plots_and_counts(trained: Path, call: Call) -> None:
 
 
 def test_the_page_opens_anywhere_and_holds_the_numbers(trained: Path, call: Call, tmp_path: Path) -> None:
-    file = tmp_path / "felt.html"
+    file = tmp_path / "gradients.html"
     assert call("look", trained, "--gradients", "--length", 20, "--html", file).code == 0
     numbers = json.loads(call("look", trained, "--gradients", "--length", 20, "--json").out)
     with chromium() as browser:
@@ -418,15 +418,15 @@ def test_the_page_opens_anywhere_and_holds_the_numbers(trained: Path, call: Call
                 cells = (
                     seen.page.locator("figure >> nth=0").locator("tbody tr >> nth=10").locator("td").all_inner_texts()
                 )
-                felt = [each["norms"][10] for at in ("before", "after") for each in numbers[at]["felt"][:2]]
+                wanted = [each["norms"][10] for at in ("before", "after") for each in numbers[at]["gradient_norms"][:2]]
                 assert cells[0] == "10"
-                assert [float(cell) for cell in cells[1::2]] == pytest.approx(felt, rel=0.01)
+                assert [float(cell) for cell in cells[1::2]] == pytest.approx(wanted, rel=0.01)
                 charts = seen.run("() => [...document.querySelectorAll('svg')].map((svg) => svg.outerHTML)")
-                assert len(charts) == 4  # two layers, felt and gates
+                assert len(charts) == 4  # two layers, norms and gates
                 names = [
                     text.text for text in ElementTree.fromstring(charts[0]).iter("{http://www.w3.org/2000/svg}text")
                 ]
-                assert {"Felt in layer 1", "h, before", "c, after, clipped", "0", "20"} <= set(names)
+                assert {"Gradient norm in layer 1", "h, before", "c, after, clipped", "0", "20"} <= set(names)
                 assert seen.requests == [seen.page.url] and seen.complaints == []
                 policy = seen.page.get_attribute('meta[http-equiv="Content-Security-Policy"]', "content")
                 assert policy and policy.startswith("default-src 'none'") and "unsafe" not in policy
@@ -470,7 +470,7 @@ def test_names_of_layers():
 def test_a_trained_lstm_feels_100_times_further_than_a_trained_tanh(tmp_path):
     """Characters of the built-in corpus; both learn it equally well, and only one has anything left 50 tokens back."""
     for seed in (1, 2, 3):
-        felt, loss = {}, {}
+        far, loss = {}, {}
         for cell in ("lstm", "tanh"):
             recipe = parse_recipe(
                 {
@@ -492,7 +492,7 @@ def test_a_trained_lstm_feels_100_times_further_than_a_trained_tanh(tmp_path):
             )
             *_, last = Session(recipe, tmp_path / f"{cell}-{seed}").steps()
             loss[cell] = last.valid["loss"]
-            found = reach(load(tmp_path / f"{cell}-{seed}"), length=60).after.flow.felt
-            felt[cell] = {each.state: each.norms[50] for each in found}
+            found = reach(load(tmp_path / f"{cell}-{seed}"), length=60).after.flow.gradient_norms
+            far[cell] = {each.state: each.norms[50] for each in found}
         assert loss["tanh"] < 1.1 * loss["lstm"] and loss["tanh"] < 1.6, f"both are trained: {loss}"
-        assert felt["lstm"]["c"] >= 100 * felt["tanh"]["h"], f"seed {seed}: {felt}"
+        assert far["lstm"]["c"] >= 100 * far["tanh"]["h"], f"seed {seed}: {far}"

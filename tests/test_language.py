@@ -46,7 +46,7 @@ from regard.models.mixture import Mixture
 from regard.models.ngram import NGram
 from regard.predict.decoding import Decoding
 from regard.predict.search import generate
-from regard.predict.text import go_on, go_on_aloud
+from regard.predict.text import continue_texts, stream_text
 from regard.recipe import Recipe
 from regard.run import Run, build_model, mixture
 from regard.score.likelihood import encoded, fit_weights, fitted_weights, mixed, score_texts, token_log_probs
@@ -179,7 +179,7 @@ def test_padding_and_batch_mates_change_nothing(name):
 
 
 @every
-def test_what_may_come_next_sums_to_1_and_is_what_scoring_says(name):
+def test_next_token_probabilities_sum_to_1_and_equal_scoring(name):
     """Σᵥ P(v | before) = 1, whether v is asked for by a step or scored as the last token of a text."""
     model, tokens = built(name), tokens_of(1, CONTEXT)
     for length in range(1, CONTEXT):
@@ -309,7 +309,7 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_likeliest_of_all(name):
 
 
 @some
-def test_sampling_draws_as_likely_as_the_model_says(name):
+def test_sampling_follows_the_models_distribution(name):
     """The first token of many samples: its share is its probability."""
     model, draws = built(name), 997
     prompt = tokens_of(1, 4)
@@ -367,7 +367,7 @@ def test_what_is_written_has_the_score_that_scoring_gives_it(name, unit):
     compared = 0
     for seed in range(9):
         how = Decoding(sample=True, seed=seed, max_length=most, min_length=fewest, temperature=0.6, top_k=7, n_best=2)
-        for prompt, best in zip(prompts, go_on(run, prompts, how), strict=True):
+        for prompt, best in zip(prompts, continue_texts(run, prompts, how), strict=True):
             for written in (best, *best.alternatives):
                 if "<unk>" in written.tokens:
                     continue  # its text says nothing of it
@@ -385,9 +385,9 @@ def test_what_is_written_has_the_score_that_scoring_gives_it(name, unit):
 def test_each_prompt_gets_what_it_gets_alone(name, unit):
     run = run_of(name, unit=unit)
     for how in (Decoding(sample=True, max_length=13), Decoding(beam=3, n_best=2, max_length=5), Decoding(max_length=7)):
-        together = go_on(run, PROMPTS, how)
+        together = continue_texts(run, PROMPTS, how)
         for number, prompt in enumerate(PROMPTS):
-            (alone,) = go_on(run, [prompt], how, first_line=number)
+            (alone,) = continue_texts(run, [prompt], how, first_line=number)
             assert alone.text == together[number].text
             assert alone.score == pytest.approx(together[number].score, abs=1e-6)
             assert [one.text for one in alone.alternatives] == [one.text for one in together[number].alternatives]
@@ -401,11 +401,11 @@ def test_what_is_shown_as_it_is_written_is_the_text(name, kind, unit):
     for seed, prompt in enumerate(["", "the c", "日", "the cat "]):
         shown: list[str] = []
         how = Decoding(sample=True, seed=seed, max_length=29, min_length=23)
-        written = go_on_aloud(run, prompt, how, shown.append)
+        written = stream_text(run, prompt, how, shown.append)
         assert "".join(shown) == written.text
         assert shown[0] == prompt
         assert len([part for part in shown if part]) > 5
-        (same,) = go_on(run, [prompt], how)
+        (same,) = continue_texts(run, [prompt], how)
         assert (same.text, same.tokens) == (written.text, written.tokens)
         assert same.score == pytest.approx(written.score)
 
@@ -414,25 +414,25 @@ def test_what_is_shown_as_it_is_written_is_the_text(name, kind, unit):
 def test_it_writes_far_beyond_its_context_and_always_the_same(name):
     run = run_of(name, unit="file")
     how = Decoding(sample=True, max_length=7 * CONTEXT, min_length=7 * CONTEXT, seed=5)
-    once, again = (go_on(run, ["the cat sees a dog sleeps", "a"], how) for _ in range(2))
+    once, again = (continue_texts(run, ["the cat sees a dog sleeps", "a"], how) for _ in range(2))
     assert once == again
     assert all(len(one.tokens) == 7 * CONTEXT for one in once)
     assert all(math.isfinite(one.score) for one in once)
     beam = Decoding(beam=3, max_length=3 * CONTEXT, min_length=3 * CONTEXT)
-    assert go_on(run, ["a"], beam) == go_on(run, ["a"], beam)
+    assert continue_texts(run, ["a"], beam) == continue_texts(run, ["a"], beam)
 
 
 def test_a_long_prompt_is_read_from_its_end():
     run = run_of("rnn_lm lstm")
     how = Decoding(max_length=5, longest_source=4)
-    cut, short = go_on(run, ["the sad dog", " dog"], how)
+    cut, short = continue_texts(run, ["the sad dog", " dog"], how)
     assert cut.cut
     assert not short.cut
     assert (cut.tokens, cut.score) == (short.tokens, short.score)
     assert cut.text.startswith("the sad dog")
 
 
-def test_a_language_model_draws_unless_told_otherwise():
+def test_a_language_model_samples_by_default():
     run = run_of()
     assert run.predict(PROMPTS) == run.predict(PROMPTS, Decoding(sample=True))
     assert run.predict([]) == []
@@ -462,7 +462,7 @@ def test_a_mixture_is_the_weighted_sum():
         assert close(chosen, expected[:, place], 1e-5)
 
 
-def test_equal_shares_unless_told_otherwise():
+def test_mixture_weights_are_equal_by_default():
     assert Mixture([built(name) for name in MIXED]).weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
@@ -474,7 +474,9 @@ def test_all_of_the_weight_on_one_model_is_that_model(chosen):
     runs = [run_of(name) for name in MIXED]
     one = mixture(runs, [float(place == chosen) for place in range(3)])
     how = Decoding(sample=True, max_length=5)
-    for together, alone in zip(go_on(one, PROMPTS, how), go_on(runs[chosen], PROMPTS, how), strict=True):
+    for together, alone in zip(
+        continue_texts(one, PROMPTS, how), continue_texts(runs[chosen], PROMPTS, how), strict=True
+    ):
         assert together.text == alone.text
         assert together.score == pytest.approx(alone.score, abs=1e-4)
 
@@ -495,7 +497,7 @@ def test_a_mixture_carries_and_sees_as_little_as_its_parts():
 def test_runs_mixed_are_scored_as_the_mixture_that_writes():
     runs = [run_of(name) for name in ("ngram three", "rnn_lm lstm")]
     one = mixture(runs, (0.3, 0.7))
-    for written in go_on(one, PROMPTS, Decoding(sample=True, max_length=9, min_length=9, top_k=7)):
+    for written in continue_texts(one, PROMPTS, Decoding(sample=True, max_length=9, min_length=9, top_k=7)):
         if "<unk>" not in written.tokens:
             (scored,) = score_texts(runs, [written.text], weights=(0.3, 0.7)).each
             assert written.score == pytest.approx(float(scored[-10:-1].sum()), abs=1e-4)
@@ -522,7 +524,7 @@ def test_fitted_weights_make_the_text_likelier_than_any_other(seed, runs, tokens
         assert float(mixed(found, other).sum()) <= best + 0.01 + 1e-3 * abs(best)
 
 
-def test_weights_are_those_of_the_models_that_said_it():
+def test_fitted_weights_ignore_tokens_that_are_impossible_for_all():
     impossible = np.array([[-np.inf, -1.0, -np.inf], [-np.inf, -np.inf, -2.0]])
     assert fitted_weights(impossible) == pytest.approx((0.5, 0.5))
     assert sum(fitted_weights(np.full((2, 3), -np.inf))) == pytest.approx(1)
@@ -544,7 +546,7 @@ def test_what_does_not_mean_the_same_is_not_mixed():
     for other, reason in (
         (run_of(lines=["something else"]), "different vocabularies"),
         (run_of(unit="file", lines=[line.removesuffix("\n") for line in LINES]), "different vocabularies"),
-        (dataclasses.replace(run_of(unit="file"), fields=run.fields), "whole file"),
+        (dataclasses.replace(run_of(unit="file"), fields=run.fields), "data.unit = file"),
         (translator(seed=1), "is for language"),
     ):
         for use in (lambda runs: mixture(runs), lambda runs: score_texts(runs, LINES)):

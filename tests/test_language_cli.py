@@ -242,7 +242,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "an empty file to score as one": (["score", "{rnn_lm-file}", "empty.txt"], ["empty.txt is empty"]),
     "a missing run to score": (["score", "runs/nowhere", "test.txt"], ["runs/nowhere"]),
     "a missing run to write with": (["predict", "runs/nowhere", "--prompt", "a"], ["runs/nowhere"]),
-    "a stride below 0": (["score", "{gpt-file}", "test.txt", "--stride", "-1"], ["--stride -1", "at least 0"]),
+    "a stride below 0": (["score", "{gpt-file}", "test.txt", "--stride", "-1"], ["stride = -1", "0 or more"]),
     "other vocabularies to score": (["score", "{ngram}", "{rnn_lm-file}", "test.txt"], ["different vocabularies"]),
     "other vocabularies to write": (
         ["predict", "{ngram}", "{ngram-file}", "--prompt", "a"],

@@ -96,7 +96,7 @@ def test_gradient_weights_are_distributions_over_real_tokens(name):
 
 
 @each
-def test_gradient_weights_are_what_finite_differences_say(name):
+def test_saliency_equals_finite_differences(name):
     model, step, small = model_of(name), 1, 1e-6
 
     def log_prob(row: int, place: int, dim: int, change: float) -> float:
@@ -152,7 +152,7 @@ def test_what_is_looked_at():
     for layer in (1, 2):
         assert torch.allclose(forced_weights(model, BATCH, layer=layer), every[:, layer - 1].mean(1))
     for layer in (0, 3, -1):
-        with pytest.raises(UserError, match=f"Layer {layer} does not exist: this model has attending layers 1 to 2"):
+        with pytest.raises(UserError, match=f"Layer {layer} does not exist: choose one of the attention layers 1 to 2"):
             forced_weights(model, BATCH, layer=layer)
 
 
@@ -178,7 +178,7 @@ def test_words_whatever_the_pieces(model, kind):
     assert seen.rows == ("le", "chat", ",", "dort", "!")
     assert seen.weights.shape == (5, 4)
     assert np.allclose(seen.weights.sum(1), 1, atol=1e-6)
-    assert seen.kind == ("attention" if model == "rnnsearch" else "gradient, not attention")
+    assert seen.kind == ("attention" if model == "rnnsearch" else "saliency (gradient), not attention")
 
 
 def test_its_own_translation_by_default():
@@ -215,7 +215,7 @@ def test_from_near_every_head_is_there_and_their_mean_is_the_look(model):
         assert np.allclose(view.weights.sum(-1), 1, atol=1e-5)
     across = [view.weights.mean(0) for view in sentence.views if view.name == first.name]
     assert np.allclose(np.mean(across, 0)[:3], look(run, "the cat sleeps", "le chat dort").weights, atol=1e-6)
-    assert sentence.note == ("gradient, not attention" if model == "seq2seq" else "")
+    assert sentence.note == ("saliency (gradient), not attention" if model == "seq2seq" else "")
     assert len(sentence.views) == {"rnnsearch": 1, "seq2seq": 1, "transformer": 3 * 3}[model]
 
 
@@ -252,7 +252,7 @@ def cells(line: str) -> list[str]:
 SOURCE, TARGET = ["the", "small", "cat", "sleeps", ".", "<eos>"], ["le", "petit", "chat", "dort", "."]
 
 
-def test_a_shade_says_how_much():
+def test_a_shade_shows_the_weight():
     for least, mark in SHADES:
         assert shade(least) == mark
     assert [shade(weight) for weight in (0.0, 0.049, 0.051, 0.3, 0.5, 1.0)] == ["·", "·", "░", "▒", "▓", "█"]
@@ -302,7 +302,7 @@ def test_a_long_sentence_stands_upright_within_the_width(words):
     assert len(rows) == len(TARGET)
 
 
-def test_in_colour_it_says_the_same():
+def test_the_map_in_colour_has_the_same_text():
     seen, written = seen_of(SOURCE, TARGET), io.StringIO()
     Console(file=written, force_terminal=True, color_system="truecolor", width=80).print(seen.text(80))
     assert "\x1b[" in written.getvalue()
@@ -319,7 +319,7 @@ def test_the_svg_is_xml_and_holds_any_word():
         assert texts.count(word) == 2  # across and down
     assert len(list(root.iter(f"{space}rect"))) == 1 + 5 * 6
     titles = [title.text or "" for title in root.iter(f"{space}title")]
-    assert titles[0] == f"<b>& looks at <b>&: {seen.weights[0, 0]:.2f}"
+    assert titles[0] == f"<b>& attends to <b>&: {seen.weights[0, 0]:.2f}"
     wide, high = float(root.attrib["width"]), float(root.attrib["height"])
     for rect in root.iter(f"{space}rect"):
         assert float(rect.attrib.get("x", 0)) + float(rect.attrib["width"]) <= wide
@@ -358,7 +358,7 @@ def test_what_is_carried_is_what_the_model_makes_its_output_of(cell):
     assert [layer.name for layer in seen.layers] == ["layer 1", "layer 2"]
     assert seen.layers[0].tokens == ("<bos>", "t", "h", "e", "␣", "c", "a", "t")
     assert list(seen.layers[0].states) == (["h", "c"] if cell == "lstm" else ["h"])
-    gates = {"tanh": [], "lstm": ["written", "kept", "revealed"]}.get(cell, ["heard", "kept"])
+    gates = {"tanh": [], "lstm": ["written", "kept", "revealed"]}.get(cell, ["reset", "kept"])
     assert list(seen.layers[0].gates) == gates
     tokens = torch.tensor([[BOS, *run.tokenizer("target").encode("the cat")]])
     with torch.no_grad():
@@ -388,7 +388,7 @@ def test_tokens_stand_in_the_order_in_which_each_direction_read_them(model):
     assert seen.output == "le chat"
 
 
-def test_a_map_of_gates_says_every_number_with_and_without_colour():
+def test_a_map_of_gates_has_every_number_with_and_without_colour():
     seen = carried(reader(), "the cat")
     layer = dataclasses.replace(seen.layers[0], states={**seen.layers[0].states, "c": 4 * np.ones((8, 7))})
     drawn = gate_map(layer.name, layer.tokens, layer.means())
@@ -428,9 +428,9 @@ def test_a_page_of_units_shows_those_that_vary_most_and_signed_values_around_a_h
 
 
 def test_gates_that_are_not_there_are_refused():
-    with pytest.raises(UserError, match="gpt does not recur"):
+    with pytest.raises(UserError, match="gpt is not recurrent"):
         carried(reader(model="gpt"), "the cat")
-    with pytest.raises(UserError, match="transformer does not recur"):
+    with pytest.raises(UserError, match="transformer is not recurrent"):
         carried(word_run("transformer"), "the cat")
     with pytest.raises(UserError, match="empty"):
         carried(reader(), "")
@@ -454,8 +454,9 @@ def test_the_page_of_gates_in_a_browser(tmp_path):
                 seen.page.hover("#rows span:nth-child(2)")
                 seen.settle()
                 assert seen.page.inner_text("#pair").startswith("t → u")
-                assert seen.page.inner_text("#most").startswith("t has most in u")
-                assert "looks at" not in seen.page.inner_text("body") and "All 7 units" in seen.page.inner_text("#note")
+                assert seen.page.inner_text("#most").startswith("t is largest in u")
+                assert "attends to" not in seen.page.inner_text("body")
+                assert "All 7 units" in seen.page.inner_text("#note")
                 assert seen.run("() => document.documentElement.scrollWidth") <= width
                 assert seen.requests == [seen.page.url] and seen.complaints == []
 
@@ -485,7 +486,7 @@ def test_every_model_with_vectors_has_neighbours(model, kind, word):
     assert not {each.word for each in neighbours(run, word, count=10**6).nearest} & {word, *SPECIALS}
 
 
-def test_a_translator_shows_the_source_side_and_a_piece_says_where_it_stands():
+def test_neighbours_of_a_translator_are_on_the_source_side_and_mark_inner_pieces():
     assert {each.word for each in neighbours(word_run("transformer"), "cat").nearest} == {"the", "sleeps"}
     pieces = {each.word for each in neighbours(reader(kind="bpe"), "cat", count=10**6).nearest}
     assert {"dog", "…a", "a"} <= pieces
@@ -493,15 +494,15 @@ def test_a_translator_shows_the_source_side_and_a_piece_says_where_it_stands():
 
 
 def test_what_has_no_neighbours_is_refused():
-    with pytest.raises(UserError, match="'slept' is not one token.*nearest spellings are sleeps"):
+    with pytest.raises(UserError, match="'slept' is not one token.*try one of sleeps"):
         neighbours(word_run(), "slept")
-    with pytest.raises(UserError, match="'xyz' is not one token.*nothing in it is spelt like that"):
+    with pytest.raises(UserError, match="'xyz' is not one token.*it has no similar spelling"):
         neighbours(word_run(), "xyz")
     with pytest.raises(UserError, match="not one token"):
         neighbours(word_run(), "the cat")
     with pytest.raises(UserError, match="count of 0"):
         neighbours(word_run(), "cat", count=0)
-    with pytest.raises(UserError, match="ngram has no vectors"):
+    with pytest.raises(UserError, match="ngram has no word embedding"):
         neighbours(reader(model="ngram"), "a")
 
 
@@ -533,4 +534,4 @@ def test_gates_and_neighbours_from_the_command_line(tmp_path, call):
         [each["word"], f"{each['cosine']:.3f}"] for each in found["nearest"]
     ]
     told = call("look", tmp_path / "run", "--neighbours", "cats")
-    assert told.code == 1 and "nearest spellings are cat" in told.err
+    assert told.code == 1 and "try one of cat" in told.err

@@ -85,7 +85,7 @@ def test_the_note_is_sacrebleus_signature(metric: Metric) -> None:
     assert metric.note() == str(peer.get_signature())
 
 
-def test_only_one_bleu_looks_at_case() -> None:
+def test_only_one_bleu_is_case_sensitive() -> None:
     assert BLEU.of([LONG.upper()], [LONG]) < 10
     assert BLEU_LOWERCASE.of([LONG.upper()], [LONG]) == pytest.approx(100)
 
@@ -230,7 +230,7 @@ def test_resampling_is_deterministic_and_the_same_for_all_models() -> None:
     np.testing.assert_allclose(found[0]["b"].values - found[0]["a"].values, 100)
 
 
-def test_a_confidence_interval_is_as_wide_as_theory_says() -> None:
+def test_a_confidence_interval_has_the_theoretical_width() -> None:
     found = resample({"one": scores(0, 2000, 1, seed=1)}, ACCURACY)["one"]
     low, high = confidence_interval(found.values)
     assert high - low == pytest.approx(2 * 1.96 * 100 / 2000**0.5, rel=0.1)
@@ -269,7 +269,7 @@ def test_an_impossible_text_is_infinitely_unlikely_in_the_resamples_that_have_it
     assert set(np.log(values).round(6)) == {1, 700}
 
 
-def test_identical_models_cannot_be_told_apart_and_others_can() -> None:
+def test_identical_models_do_not_differ_significantly_and_others_do() -> None:
     outputs, references = corrupted(0.3, seed=2)
     assert paired_bootstrap(BLEU, outputs, list(outputs), references)[2] == (0, 0, 0, 1)
     one = scores(0, 500, 3, seed=1)
@@ -282,7 +282,7 @@ def test_identical_models_cannot_be_told_apart_and_others_can() -> None:
     assert back.p == apart.p
 
 
-def test_chance_is_seldom_called_a_difference() -> None:
+def test_the_bootstrap_rarely_calls_chance_a_difference() -> None:
     """Of two models that are equally good, one in twenty may be taken for better."""
     wrong = 0
     for trial in range(40):

@@ -123,7 +123,7 @@ def rows_for(model: NGram, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
 
 @settings(max_examples=60, deadline=None)
 @given(texts, settled)
-def test_it_is_what_the_textbook_says(lines, config):
+def test_it_equals_the_textbook_formula(lines, config):
     model, book = fitted(lines, config), Textbook(lines, config, VOCAB)
     prompts = contexts_of(lines[:3], config.order)
     for prompt, row in zip(prompts, rows_for(model, prompts).tolist(), strict=True):
@@ -268,7 +268,7 @@ def test_neighbours_change_nothing(lines, config, prompts):
         assert torch.equal(row[: len(prompt)], alone[0])
 
 
-def test_a_state_can_be_picked_and_prompts_can_go_on():
+def test_a_state_can_be_picked_and_prompts_continued():
     model = fitted([[5, 7, 9, 8], [5, 9, 7, 4]] * 3, Config(order=4))
     state = model.start(text(torch.tensor([[BOS, 5, 7], [BOS, 5, 9]])))
     swapped, _ = model.step(torch.tensor([9, 7]), state.pick(torch.tensor([1, 0])))
@@ -325,10 +325,10 @@ NONSENSE = {
     "orders.3.keys is not sorted": lambda t: t["orders.3.keys"][1:2].copy_(t["orders.3.keys"][:1]),
     "orders.1.keys holds": lambda t: t["orders.1.keys"][-1:].fill_(VOCAB * VOCAB),
     "orders.4.keys holds": lambda t: t["orders.4.keys"][0].fill_(-1),
-    "orders.1.log_prob holds": lambda t: t["orders.1.log_prob"][0].fill_(0.1),
-    "orders.2.log_prob holds": lambda t: t["orders.2.log_prob"][0].fill_(math.nan),
-    "orders.2.log_backoff holds": lambda t: t["orders.2.log_backoff"][0].fill_(math.nan),
-    "orders.1.log_backoff holds": lambda t: t["orders.1.log_backoff"][0].fill_(math.inf),
+    "orders.1.log_prob has values": lambda t: t["orders.1.log_prob"][0].fill_(0.1),
+    "orders.2.log_prob has values": lambda t: t["orders.2.log_prob"][0].fill_(math.nan),
+    "orders.2.log_backoff has values": lambda t: t["orders.2.log_backoff"][0].fill_(math.nan),
+    "orders.1.log_backoff has values": lambda t: t["orders.1.log_backoff"][0].fill_(math.inf),
     "orders.0.log_prob predicts": lambda t: t["orders.0.log_prob"][BOS].fill_(-1),
     "orders.1.log_prob predicts": lambda t: t["orders.1.keys"][0].fill_(BOS * VOCAB + PAD),
 }

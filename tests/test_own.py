@@ -71,7 +71,7 @@ def test_the_page_does_what_it_says(place: Path, call: Call, capfd: pytest.Captu
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_it_trains_goes_on_and_loads_in_every_model_that_has_a_cell(place: Path, model: str) -> None:
+def test_it_trains_resumes_and_loads_in_every_model_that_has_a_cell(place: Path, model: str) -> None:
     finish(Session(recipe_in(place, "my_cells.py:Leaky", "train.steps=4", model=model), place / "straight"))
     halted = Session(recipe_in(place, "my_cells.py:Leaky", "train.steps=4", model=model), place / "run")
     list(islice(halted.steps(), 2))
@@ -144,7 +144,7 @@ def test_a_changed_file_is_refused_and_not_executed(run: Path, call: Call) -> No
     file = run.parent / "my_cells.py"
     marked = f"open({str(run.parent / 'ran')!r}, 'w')\n"
     file.write_text(FILE + marked)
-    words = re.escape(f"The code has changed since {run} was begun ({file})")
+    words = re.escape(f"The code has changed since {run} was started ({file})")
     with pytest.raises(UserError, match=words):
         load(run)
     with pytest.raises(UserError, match=words):
@@ -159,7 +159,7 @@ def test_a_changed_file_is_refused_and_not_executed(run: Path, call: Call) -> No
         load(run)
 
 
-def test_a_run_that_does_not_say_what_its_code_was_is_refused(run: Path) -> None:
+def test_a_run_without_the_hash_of_its_code_is_refused(run: Path) -> None:
     facts = (run / "environment.json").read_text()
     (run / "environment.json").write_text(facts.replace('"code"', '"cod"'))
     with pytest.raises(UserError, match="code has changed"):
@@ -180,9 +180,9 @@ def test_a_run_brings_no_code(run: Path, cell: str) -> None:
     (run / "config.toml").write_text(text.replace(f'folder = "{place}"', 'folder = "."'))
     facts = (run / "environment.json").read_text().replace(f"{place}/my_cells.py", cell)
     (run / "environment.json").write_text(facts)
-    with pytest.raises(UserError, match="never executed|must be a whole path"):
+    with pytest.raises(UserError, match="never executed|must be an absolute path"):
         load(run)
-    with pytest.raises(UserError, match="never executed|must be a whole path"):
+    with pytest.raises(UserError, match="never executed|must be an absolute path"):
         read_recipe(run / "config.toml")
     with pytest.raises(UserError, match="never executed"):
         recipe_in(place, "gru", f"model.cell={run}/evil.py:Leaky")
@@ -196,7 +196,7 @@ def test_a_link_into_a_run_is_no_way_around(run: Path) -> None:
         recipe_in(run.parent, "link.py:Leaky")
 
 
-def test_a_run_is_not_begun_around_its_code(place: Path) -> None:
+def test_a_run_is_not_started_around_its_code(place: Path) -> None:
     with pytest.raises(UserError, match="choose another folder with -o"):
         Session(recipe_in(place, "my_cells.py:Leaky"), place)
     assert not (place / "config.toml").exists()
@@ -215,14 +215,14 @@ WRONG = {
     "imports a neighbour": ("import my_helpers\n", "line 1: ModuleNotFoundError: No module named 'my_helpers'"),
     "empty": ("", "the Cell 'Leaky' does not exist: allowed are none"),
     "misspelt": (FILE.replace("Leaky", "Leeky"), "the Cell 'Leaky' does not exist: did you mean 'Leeky'"),
-    "a function": ("def Leaky(): pass\n", "not a class made from Cell: there is none in that file"),
-    "no Cell": (FILE + "Other, Leaky = Leaky, int\n", "not a class made from Cell: there is Other in that file"),
-    "Cell itself": ("from regard import Cell as Leaky\n", "not a class made from Cell"),
-    "no step": (FILE.replace("def step", "def stop"), "cannot take a step: TypeError: Can't instantiate .*step"),
-    "other sizes": (FILE.replace("input_dim, hidden):", "width):"), "cannot take a step: TypeError: .*input_dim"),
-    "no super": (re.sub(r"super.*\n", "pass\n", FILE), "cannot take a step: line 9: AttributeError: "),
-    "wrong width": (FILE.replace("projected +", "projected[:, 1:] +"), "hidden=8 cannot take a step: line 18: Runt"),
-    "two states": (FILE.replace("(h,), a = state,", "h, c, a = *state,"), "cannot take a step: line 17: ValueError: "),
+    "a function": ("def Leaky(): pass\n", "not a subclass of Cell: there is none in that file"),
+    "no Cell": (FILE + "Other, Leaky = Leaky, int\n", "not a subclass of Cell: there is Other in that file"),
+    "Cell itself": ("from regard import Cell as Leaky\n", "not a subclass of Cell"),
+    "no step": (FILE.replace("def step", "def stop"), "cannot run a step: TypeError: Can't instantiate .*step"),
+    "other sizes": (FILE.replace("input_dim, hidden):", "width):"), "cannot run a step: TypeError: .*input_dim"),
+    "no super": (re.sub(r"super.*\n", "pass\n", FILE), "cannot run a step: line 9: AttributeError: "),
+    "wrong width": (FILE.replace("projected +", "projected[:, 1:] +"), "hidden=8 cannot run a step: line 18: Runt"),
+    "two states": (FILE.replace("(h,), a = state,", "h, c, a = *state,"), "cannot run a step: line 17: ValueError: "),
     "a bare tensor": (FILE.replace(",)\n\n    def gates", ")\n\n    def gates"), r"a tuple.*made \(2, 8\) of"),
     "narrower": (re.sub(r"return \(a.*", "return (h[:, 1:],)", FILE), r"and made \(\(2, 7\),\) of \(\(2, 8\),\)"),
     "time lost": (FILE.replace("self.read(x)", "self.read(x).flatten(0, -2)[:, None]"), "must change the last"),
@@ -245,8 +245,8 @@ def test_what_is_wrong_with_a_file_is_one_sentence_before_the_data_is_read(place
     [
         ("none.py:Leaky", "'none.py' was not found: looked at .*/none.py;"),
         ("folder.py:Leaky", "is not a file: name the Python file that Leaky is in"),
-        ("my_cells.py", "names a file and no class in it: write my_cells.py:Name"),
-        ("my_cells.py:", "names a file and no class in it: write my_cells.py:Name"),
+        ("my_cells.py", "names a file but no class in it: write my_cells.py:Name"),
+        ("my_cells.py:", "names a file but no class in it: write my_cells.py:Name"),
         ("lsmt", "did you mean 'lstm'"),
         ("Leaky", "model.cell = 'Leaky' does not exist: allowed are tanh"),
         ("my_cells:Leaky", "does not exist: allowed are"),
@@ -260,7 +260,7 @@ def test_what_is_wrong_with_a_place_is_one_sentence(place: Path, call: Call, cel
     assert done.code == 1 and re.search(words, done.err) and done.err.count("\n") == 1, done.err
 
 
-def test_a_file_that_may_not_be_read_is_told(place: Path) -> None:
+def test_a_file_without_read_permission_is_reported(place: Path) -> None:
     (place / "my_cells.py").chmod(0)
     if os.access(place / "my_cells.py", os.R_OK):
         pytest.skip("this user may read everything")

@@ -75,7 +75,7 @@ def test_the_page_does_what_it_says(place: Path, call: Call, monkeypatch: pytest
     trained, predicted, looked, listed = said
     assert trained.startswith("my_model, ") and predicted.strip() and "watching" in looked
     assert re.search(r"mine +translation +my_model +finished", listed)
-    assert "places = true  # tell each word where it stands" in (place / "runs/mine/config.toml").read_text()
+    assert "places = true  # positional encoding" in (place / "runs/mine/config.toml").read_text()
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_trained_one_is_compared_by_its_own_name(run: Path, call: Call) -> Non
     assert (model["name"], model["paper"], model["year"]) == ("run", "mine", 2026)
 
 
-def test_it_goes_on_bit_for_bit_and_loads(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_resumes_bit_for_bit_and_loads(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = recipe_in(place, "my_model.py", "model.dim=8", "train.steps=4")
     train(recipe, place / "straight")
     train(recipe, place / "run", steps=2)
@@ -154,14 +154,14 @@ def test_a_run_keeps_the_whole_path_and_the_hash(run: Path) -> None:
     assert list(recipe.code()) == [str(run.parent / "my_model.py")] and Folder(run).facts()["code"] == recipe.code()
 
 
-def test_a_cell_of_ones_own_goes_into_a_model_of_ones_own(place: Path) -> None:
+def test_a_user_defined_cell_works_in_a_user_defined_model(place: Path) -> None:
     (place / "my_cells.py").write_text("from regard.layers.cells import GRU\nclass Mine(GRU): pass\n")
     (place / "my_model.py").write_text("from regard.models.seq2seq import DESIGN\n")
     settings = ("model.cell=my_cells.py:Mine", "model.hidden=8", "model.embedding=8")
     out = train(recipe_in(place, "my_model.py", *settings), place / "run")
     assert list(Folder(out).facts()["code"]) == [f"{place}/my_cells.py", f"{place}/my_model.py"]
     (place / "my_cells.py").write_text("from regard.layers.cells import LSTM\nclass Mine(LSTM): pass\n")
-    with pytest.raises(UserError, match=r"The code has changed since .*run was begun \(.*/my_cells.py\)"):
+    with pytest.raises(UserError, match=r"The code has changed since .*run was started \(.*/my_cells.py\)"):
         load(out)
 
 
@@ -172,7 +172,8 @@ def test_a_changed_file_is_refused_and_not_executed(run: Path, call: Call) -> No
     file, ran = run.parent / "my_model.py", run.parent / "ran"
     file.write_text(FILE + f"open({str(ran)!r}, 'w')\n")
     words = re.escape(
-        f"The code has changed since {run} was begun ({file}): restore it, or start anew with -o and model.name="
+        f"The code has changed since {run} was started ({file}): restore it, or start a new run in another folder with "
+        "model.name="
     )
     for refused in (load, lambda run: read_recipe(run / "config.toml")):
         with pytest.raises(UserError, match=words):
@@ -194,7 +195,7 @@ def test_a_changed_file_is_refused_and_not_executed(run: Path, call: Call) -> No
 
 
 @pytest.mark.parametrize("said", ['"cod"', '"code": [1], "cod"', '"code": {"/x.py": "0"}, "cod"'])
-def test_a_run_that_does_not_say_what_its_code_was_is_refused(run: Path, said: str) -> None:
+def test_a_run_without_the_hash_of_its_code_is_refused(run: Path, said: str) -> None:
     facts = (run / "environment.json").read_text()
     (run / "environment.json").write_text(facts.replace('"code"', said))
     with pytest.raises(UserError, match="code has changed"):
@@ -224,7 +225,9 @@ def test_a_run_brings_no_code(run: Path, lacking: str) -> None:
         if (run / "environment.json").exists():
             (run / "environment.json").write_text(facts.replace(f"{place}/my_model.py", evil))
         for read in (load, lambda run: read_recipe(run / "config.toml")):
-            with pytest.raises(UserError, match="never executed|must be a whole path|has changed|no environment.json"):
+            with pytest.raises(
+                UserError, match="never executed|must be an absolute path|has changed|no environment.json"
+            ):
                 read(run)
     assert not (place / "ran").exists()
 
@@ -237,17 +240,17 @@ def test_a_link_into_a_run_is_no_way_around_nor_is_the_keyboard(run: Path) -> No
             recipe_in(run.parent, name, *typed)
 
 
-def test_a_run_is_not_begun_around_its_code(place: Path) -> None:
+def test_a_run_is_not_started_around_its_code(place: Path) -> None:
     with pytest.raises(UserError, match="choose another folder with -o"):
         Session(recipe_in(place, "my_model.py"), place)
     assert not (place / "config.toml").exists()
 
 
-def test_a_recipe_of_ones_own_is_not_called_config(place: Path, call: Call) -> None:
+def test_a_users_recipe_is_not_named_config(place: Path, call: Call) -> None:
     recipe_in(place, "my_model.py")
     (place / "recipe.toml").rename(place / "config.toml")
     done = call("train", "config.toml", *TINY, "-o", "run")
-    assert done.code == 1 and "call a recipe of your own something else" in done.err
+    assert done.code == 1 and "give your own recipe another name" in done.err
     assert call("train", "config.toml", "model.name=./my_model.py", "model.dim=8", *TINY, "-o", "run").code == 0
 
 
@@ -269,12 +272,12 @@ WRONG = {  # what stands there, what is written in its place, and what is said
     "no task": ('("translation",)', "()", "is for nothing, not for translation"),
     "no dataclass": ("@dataclass(frozen=True)", "", "config in .* is <class .*, and must be a dataclass: write @data"),
     "an instance": ("config=Config,", "config=Config(),", "config in .* must be a dataclass"),
-    "no default": (DIM, "    dim: int", "The settings of .*my_model.py cannot be made: TypeError: .*'dim'"),
+    "no default": (DIM, "    dim: int", "The settings of .*my_model.py cannot be created: TypeError: .*'dim'"),
     "no such type": (DIM, "    dim: 'Int' = 3", "The settings of .* cannot be read: NameError: .*'Int'"),
     "an odd type": (DIM, "    dim: int | None = 3", r"The setting 'dim' of .* is int \| None, and must be a bool"),
     "an odd default": (DIM, "    dim: int = 3.5", "model.dim = 3.5 must be a whole number"),
     "a taken name": (DIM, f"{DIM}\n    name: str = ''", "has a setting 'name', which a recipe needs itself"),
-    "a clash": ("\n\nclass Words", f"{CLASH}\n\nclass Words", r"cannot be made: line \d+: AssertionError: narrow"),
+    "a clash": ("\n\nclass Words", f"{CLASH}\n\nclass Words", r"cannot be created: line \d+: AssertionError: narrow"),
     "builds nothing": (BUILT, "    EncoderDecoder(", "build in .*my_model.py returned None, and must return a torch"),
     "build raises": (BUILT, "    config.wide\n" + BUILT, r"cannot be built: line \d+: AttributeError: .*'wide'"),
     "build leaves": (BUILT, "    raise SystemExit(3)\n" + BUILT, r"cannot be built: line \d+: SystemExit: 3"),
@@ -322,7 +325,7 @@ def test_what_is_wrong_with_a_setting_is_one_sentence(place: Path, call: Call, s
 # --- settings ----------------------------------------------------------------------------------------------------
 
 
-def test_every_setting_that_is_here_may_be_in_a_file_of_ones_own() -> None:
+def test_every_kind_of_setting_may_be_in_a_users_file() -> None:
     assert all(is_setting(kind) for design in MODELS.values() for kind in fields_of(design.config).values())
     assert not any(map(is_setting, (None, int | None, list[int], tuple[int, int], dict, Path, int | str)))
 

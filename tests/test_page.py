@@ -23,7 +23,7 @@ from regard.show.attention_page import Sentence, View, as_bytes, attention_page,
 from regard.show.colours import CONES_TO_LAB, RGB_TO_CONES, SCALES, colour_scale
 from regard.show.text import visible
 
-CROSS, ENCODER, DECODER = "what it writes looks at what it read", "encoder, itself", "decoder, itself"
+CROSS, ENCODER, DECODER = "cross-attention, target to source", "encoder self-attention", "decoder self-attention"
 HEADS, LAYERS = 3, 2
 SOURCE = ("the", "little", "black", "cat", "that", "we", "know", "sleeps", "here", ".", "<eos>")
 TARGET = ("le", "petit", "chat", "noir", "dort", "ici", ".")
@@ -61,7 +61,7 @@ SENTENCE = Sentence(
     "the little black cat that we know sleeps here .", "le petit chat noir dort ici .", views(SOURCE, TARGET)
 )
 SHORT = Sentence(
-    "we sleep", "nous dormons", views(("we", "sleep"), ("nous", "dormons", "<eos>")), note="gradient, not attention"
+    "we sleep", "nous dormons", views(("we", "sleep"), ("nous", "dormons", "<eos>")), note="saliency, not attention"
 )
 HOSTILE = (
     "<script>complain()</script>",
@@ -301,7 +301,7 @@ def test_each_choice_draws_exactly_its_matrix(opened: Callable[..., Visit]) -> N
     assert np.abs(drawn(seen).astype(int) - colours[stretched]).max() <= 2
 
 
-def test_pointing_says_which_words_and_how_much(opened: Callable[..., Visit]) -> None:
+def test_pointing_shows_the_words_and_their_weight(opened: Callable[..., Visit]) -> None:
     seen = opened()
     choose_head = SENTENCE.views[0].weights[1]
     seen.page.locator('#head input[value="2"]').check(force=True)
@@ -310,7 +310,7 @@ def test_pointing_says_which_words_and_how_much(opened: Callable[..., Visit]) ->
         assert hover(seen, row, column) == f"{TARGET[row]} → {SOURCE[column]} {weight}"
     best = int(as_bytes(choose_head[4]).argmax())
     assert hover(seen, 4, -1) == f"dort → {SOURCE[best]} {written(choose_head[4, best])}"
-    assert seen.page.inner_text("#most").startswith(f"dort looks at {SOURCE[best]} ")
+    assert seen.page.inner_text("#most").startswith(f"dort attends to {SOURCE[best]} ")
     shaded = seen.run("() => [...byId('columns').children].map((word) => word.style.background !== '')")
     assert shaded == [bool(byte > 1) for byte in as_bytes(choose_head[4])]
     seen.page.hover("#columns span:nth-child(4)")
@@ -429,7 +429,7 @@ def test_text_has_contrast_in_both_themes(opened: Callable[..., Visit], theme: s
     seen.page.click("summary")
     hover(seen, 3, 4)
     ratios = seen.run(CONTRAST)
-    assert {"Looking", "Save SVG", "Light" if theme == "dark" else "Dark", "petit", "mean", "max"} <= ratios.keys()
+    assert {"Queries", "Save SVG", "Light" if theme == "dark" else "Dark", "petit", "mean", "max"} <= ratios.keys()
     assert {text: ratio for text, ratio in ratios.items() if ratio < 4.5} == {}
     seen.page.click("#theme")
     assert seen.run("() => document.documentElement.dataset.theme") != theme
@@ -494,9 +494,9 @@ def test_every_control_has_a_name_and_can_be_reached(opened: Callable[..., Visit
         seen.page.keyboard.press("Tab")
         reached.append(seen.run("() => document.activeElement.name || document.activeElement.id"))
     assert {"theme", "sentence", "kind", "layer", "head", "box", "stretch", "size", "svg", "png"} <= set(reached)
-    names = [("radiogroup", name) for name in ("Sentence", "Which attention", "Layer", "Head")]
+    names = [("radiogroup", name) for name in ("Sentence", "Attention", "Layer", "Head")]
     names += [("button", name) for name in ("Light or dark", "Save SVG", "Save PNG")]
-    names += [("slider", "Size"), ("checkbox", "Stretch colours"), ("application", "Heat map: what it writes")]
+    names += [("slider", "Size"), ("checkbox", "Stretch colours"), ("application", "Heat map: cross-attention")]
     for role, name in names:
         assert seen.page.get_by_role(role, name=name).count() == 1, name
     assert seen.page.get_by_role("status").inner_text() == seen.page.inner_text("#pair")

@@ -181,7 +181,7 @@ def test_a_token_is_counted_where_it_has_most_before_it_that_the_stride_allows(s
 
 
 @pytest.mark.parametrize("context", [None, 5])
-def test_stride_and_context_are_told(context):
+def test_stride_and_context_are_reported(context):
     run = run_of(model=Looking(context))
     told = [score_texts([run], LINES, stride=stride).likelihood for stride in (0, 1, 5, 9)]
     assert [found.context for found in told] == [context] * 4
@@ -213,7 +213,7 @@ def test_short_texts_go_together_and_find_their_places_again(monkeypatch):
 def test_a_translator_is_not_asked_how_likely_a_text_is():
     described, fields = recipe(task="translation", name="seq2seq"), fields_of(*LINES, sides=("source", "target"))
     translating = Run(described, fields, build_model(described, fields).eval(), CPU)
-    with pytest.raises(UserError, match="seq2seq is not a language model: give it a source and a target"):
+    with pytest.raises(UserError, match="seq2seq is not a language model: give pairs of a source and a target"):
         score_texts([translating], LINES)
 
 

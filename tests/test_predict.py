@@ -387,7 +387,7 @@ def chi_square(seen: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], f
 @pytest.mark.parametrize(
     "how", [Decoding(), Decoding(temperature=0.5), Decoding(temperature=2.0), Decoding(top_k=3), Decoding(top_p=0.7)]
 )
-def test_what_is_drawn_has_the_distribution_it_is_drawn_from(how):
+def test_samples_have_the_distribution_they_are_sampled_from(how):
     model = Table(spread=1.0)
     logits = model.logits[3, 0].clone()
     logits[[PAD, BOS]] = IMPOSSIBLE
@@ -399,7 +399,7 @@ def test_what_is_drawn_has_the_distribution_it_is_drawn_from(how):
     assert chi_square(seen, expected) < 25  # at most 4 degrees of freedom: 1 in 20,000
 
 
-def test_draws_of_steps_samples_lines_and_seeds_are_independent():
+def test_samples_of_steps_lines_and_seeds_are_independent():
     model = Table()
     model.logits.zero_()
     model.logits[..., [PAD, BOS, EOS]] = -60.0
@@ -420,7 +420,7 @@ def test_draws_of_steps_samples_lines_and_seeds_are_independent():
     assert chi_square(across, shares) < most
 
 
-def test_the_same_seed_draws_the_same():
+def test_the_same_seed_gives_the_same_samples():
     model = Table()
     how = Decoding(sample=True, n_best=3, seed=7)
     assert draws(model, how, lines=13, most=4) == draws(model, how, lines=13, most=4)
@@ -528,7 +528,7 @@ def test_tokens_spell_the_text_and_length_limits_hold():
     assert len(default.tokens) == 2 * 4 + 10  # twice the source, <eos> included, and ten
 
 
-def test_an_unknown_shows_the_source_word_it_looks_at_most():
+def test_an_unknown_is_replaced_by_the_source_word_it_attends_to_most():
     run, lines = letters_run(best_end=-1.0), ["abcdé", "g", "fgb", "abcdé"]
     with torch.no_grad():
         run.model.decoder.head.bias[UNK] += 4.0  # type: ignore[union-attr,index]
@@ -552,7 +552,7 @@ def test_an_unknown_shows_the_source_word_it_looks_at_most():
 
 def test_only_a_model_that_attends_can_replace_unknowns():
     seq2seq_model = seq2seq.build(seq2seq.Config(**SMALL), Shapes(Ids(11), Ids(VOCAB)))
-    with pytest.raises(UserError, match="replace_unknown needs a model that attends"):
+    with pytest.raises(UserError, match="replace_unknown needs attention"):
         translate(replace(letters_run(), model=seq2seq_model), ["abc"], Decoding(replace_unknown=True))
 
 

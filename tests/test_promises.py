@@ -225,7 +225,7 @@ def test_a_classifier_whose_encoder_takes_the_source_alone_is_used_as_any(place:
     assert sum(looked["weights"][0]) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_model_without_a_shell_is_looked_into_if_it_says_what_it_reads_with(place: Path, call: Call) -> None:
+def test_a_model_without_a_shell_has_saliency_if_it_names_its_embedding(place: Path, call: Call) -> None:
     folder = trained(place, HEAD + CLASSIFIER.replace("    def loss", INSPECTS), "classification")
     looked = json.loads(call("look", folder, "The cat sleeps .", "--json").out)
     assert looked["source"][:3] == ["The", "cat", "sleeps"] and sum(looked["weights"][0]) == pytest.approx(1, abs=1e-4)
@@ -233,9 +233,9 @@ def test_a_model_without_a_shell_is_looked_into_if_it_says_what_it_reads_with(pl
     silent = trained(place / "other", HEAD + CLASSIFIER, "classification")
     assert load(silent).predict("The cat sleeps .").text
     for options, words in (
-        (["The cat sleeps ."], r"does not say what it reads its tokens with: .* needs an inspect\(\)"),
-        (["The cat sleeps .", "--gates"], "own does not recur"),
-        (["--neighbours", "cat"], "vectors"),
+        (["The cat sleeps ."], r"does not name its embedding: .* needs an inspect\(\)"),
+        (["The cat sleeps .", "--gates"], "own is not recurrent"),
+        (["--neighbours", "cat"], "word embedding"),
     ):
         done = call("look", silent, *options)
         assert done.code == 1 and done.err.count("\n") == 1 and re.search(f"regard: .*{words}", done.err), done.err

@@ -246,7 +246,7 @@ def test_stepping_equals_the_whole_pass(name: str) -> None:
 
 
 @EVERY_CELL
-def test_a_pass_goes_on_where_the_last_one_stopped(name: str) -> None:
+def test_a_pass_continues_where_the_last_one_stopped(name: str) -> None:
     made, x = make(name), random_input()
     first, state = made(x[:, :3])
     second, finals = made(x[:, 3:], None, state)
@@ -297,7 +297,7 @@ def test_slopes_are_what_small_steps_find(cell: str | Callable[..., Cell]) -> No
     assert torch.autograd.gradcheck(read, (x, *weights.values()))
 
 
-def test_a_cell_of_ones_own_is_stacked_reversed_and_masked() -> None:
+def test_a_user_defined_cell_is_stacked_reversed_and_masked() -> None:
     torch.manual_seed(23)
     made = Recurrent(cell=Leaky, input_dim=INPUT, hidden=HIDDEN, layers=LAYERS, bidirectional=True).double()
     x = random_input()
@@ -351,7 +351,7 @@ def test_nothing_in_one_direction_reads_the_future(name: str) -> None:
 
 def test_both_directions_at_once_refuse_to_step() -> None:
     made = make("lstm", bidirectional=True)
-    with pytest.raises(UserError, match="reads the future"):
+    with pytest.raises(UserError, match="cannot run step by step"):
         made.step(torch.zeros(BATCH, INPUT).double(), made.start(BATCH))
 
 
@@ -515,7 +515,7 @@ def test_gradients_to_traced_states_can_be_asked_for(name: str) -> None:
         torch.testing.assert_close(found[t], expected[0])
 
 
-def test_the_cell_that_looks_back_is_traced_too() -> None:
+def test_the_cell_that_attends_is_traced_too() -> None:
     torch.manual_seed(41)
     config = rnnsearch.Config(embedding=5, hidden=7, layers=2, dropout=0.0, cell="lstm", skip="residual")
     model = MODELS["rnnsearch"].build(config, Shapes(Ids(11), Ids(13))).double()

@@ -50,7 +50,7 @@ def small(name: str) -> Any:
 
 
 @pytest.mark.parametrize("target", [Label(NAMES), TagIds(NAMES)])
-def test_an_encoder_that_takes_only_the_source_learns_and_names(target: Label | TagIds) -> None:
+def test_an_encoder_that_takes_only_the_source_trains_and_classifies(target: Label | TagIds) -> None:
     model = headed(Bag(), Shapes(Ids(VOCAB), target), dim=DIM, pool=lambda dim: Mean(), chain=True)
     source, letters = [[4, 5, EOS], [6, EOS]], torch.ones(2, 3, 8, dtype=torch.long)
     if isinstance(target, Label):
@@ -150,7 +150,7 @@ def test_a_mixture_carries_if_all_do_and_sees_a_window_if_one_does(names: tuple[
         assert mixture.context == context
 
 
-def test_a_mixture_of_carrying_models_goes_on_where_it_stopped() -> None:
+def test_a_mixture_of_carrying_models_continues_where_it_stopped() -> None:
     mixture = Mixture([small("neural_lm"), small("rnn_lm")]).double().eval()
     tokens = torch.randint(4, VOCAB, (3, 9), generator=torch.Generator().manual_seed(1))
     assert isinstance(mixture, Carries)

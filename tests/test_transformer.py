@@ -220,7 +220,7 @@ def test_batch_mates_change_nothing_in_use(normalisation: str, kind: str | None)
 
 
 @every_kind
-def test_a_reader_sees_both_ways_whatever_stands_beside_it(kind: str | None) -> None:
+def test_an_encoder_is_not_causal_and_padding_changes_nothing(kind: str | None) -> None:
     model, x, real = stack(kind=kind, back=False), random(BATCH, TIME, DIM), real_tokens(TIME, 3)
     together, _ = model(x, mask=real[:, None], real=real)
     assert torch.allclose(together[1:, :3], model(x[1:, :3])[0], atol=1e-12)

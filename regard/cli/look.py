@@ -37,7 +37,7 @@ def look(
     target: str | None = None,  # its translation; by default the model's own
     layer: int | None = None,  # of several attending layers, this one; by default their mean
     gates: bool = False,  # what a recurrent model lets in, keeps and shows at each token
-    gradients: bool = False,  # how far back a recurrent model feels a loss, in its validation text
+    gradients: bool = False,  # how far back gradients reach in a recurrent model, on its validation text
     length: int | None = None,  # with --gradients: tokens back, at most; by default 100
     neighbours: Annotated[str | None, typer.Option(metavar="WORD")] = None,
     # the tokens whose vectors are nearest to this one's
@@ -159,14 +159,14 @@ def show_gates(run: Run, texts: list[Any], target: str | None, page: Write | Non
 
 
 def show_gradients(run: Run, length: int | None, page: Write | None, as_json: bool) -> None:
-    from regard.look.gradient_report import felt_chart, gradient_sections, summary
+    from regard.look.gradient_report import gradient_sections, norm_chart, summary
     from regard.look.gradients import LENGTH, reach
     from regard.show.line_chart import chart_page
     from regard.show.text_plot import text_plot, text_table
 
     found = reach(run, length=LENGTH if length is None else length)
     if page:
-        title, foot = f"How far back {found.model} feels a loss", "In float64, without dropout. Made with regard."
+        title, foot = f"How far back gradients reach in {found.model}", "In float64, without dropout. Made with regard."
         page(chart_page(gradient_sections(found), title=title, about=summary(found), foot=foot))
         return
     if as_json:
@@ -174,8 +174,8 @@ def show_gradients(run: Run, length: int | None, page: Write | None, as_json: bo
         return
     out.print(summary(found), soft_wrap=False)
     for layer in found.layers:
-        out.print(f"\n{layer}: felt so many tokens back; small letters before training, capitals after")
-        out.print(text_plot(felt_chart(found, layer, clipped=False).curves, width=out.width), end="")
+        out.print(f"\n{layer}: gradient norm by distance in tokens; lower case before training, upper case after")
+        out.print(text_plot(norm_chart(found, layer, clipped=False).curves, width=out.width), end="")
     for section in gradient_sections(found):
         if section.rows:
             out.print(f"\n{section.title}")
@@ -191,7 +191,7 @@ def numbers(found: Reach) -> Any:
         return {
             "gradient": at.gradient,
             "clip_factor": at.factor,
-            "felt": [{**asdict(felt), "slope": felt.slope} for felt in flow.felt],
+            "gradient_norms": [{**asdict(each), "slope": each.slope} for each in flow.gradient_norms],
             "singular_values": [asdict(spectrum) for spectrum in flow.spectra],
             "gates": [{**asdict(gate), "mean": gate.mean} for gate in flow.gates],
         }

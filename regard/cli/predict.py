@@ -160,14 +160,14 @@ def as_options() -> Iterator[None]:
 def as_one(runs: list[Run]) -> Run:
     """A run, or several that answer as one: language models by weights fitted on validation, translators alike."""
     from regard.run import mixture
-    from regard.score.likelihood import fit_weights, spoken_weights
+    from regard.score.likelihood import fit_weights, listed_weights
 
     task, weights = runs[0].task, None
     if len(runs) > 1 and task.decoding is None:
         raise UserError(f"Several runs cannot answer as one in {task.name}: give one run and a FILE.")
     if len(runs) > 1 and task.mixes:
         weights = fit_weights(runs)
-        err.print(f"Weights, fitted on validation: {spoken_weights(runs, weights)}")
+        err.print(f"Weights, fitted on validation: {listed_weights(runs, weights)}")
     return mixture(runs, weights)
 
 

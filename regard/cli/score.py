@@ -102,7 +102,7 @@ def score(
             if write is not None:
                 write(one_line(answer))
 
-        found = task.score(runs, rows, replace(asked, told=answered))
+        found = task.score(runs, rows, replace(asked, on_answer=answered))
     show(found, as_json=as_json)
 
 

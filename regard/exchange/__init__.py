@@ -1,1 +1,1 @@
-"""exchange: other programs' formats."""
+"""exchange: formats of other programs."""

@@ -1,4 +1,4 @@
-"""ARPA files: n-grams as text, which KenLM, SRILM and their like read and write.
+"""ARPA files: n-grams as text, as KenLM and SRILM read and write them.
 
     \\data\\
     ngram 1=5
@@ -12,9 +12,9 @@
 
     \\end\\
 
-Left stands log₁₀ P(last word | the others), right log₁₀ γ of all of them as a context, 0 where there is none; −99 is
-log₁₀ 0. <bos> is <s>, <eos> is </s>. A type that an ARPA file cannot hold is escaped: the empty one is <join>, white
-space in a type is <U+000A> and its like, and so is the first < of what would be taken for one of these marks.
+The left column is log₁₀ P(last word | the others), the right one log₁₀ γ (back-off weight), 0 if it is missing; −99 is
+log₁₀ 0. <bos> is <s>, <eos> is </s>. Types that an ARPA file cannot hold are escaped: the empty one is <join>, white
+space in a type becomes a code such as <U+000A>, and so does the first < of a type that looks like one of these marks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]
 ZERO = -99.0  # log₁₀ 0, by convention
 LN_10 = math.log(10)
-BLOCK = 1 << 16  # n-grams that are written at once
+BLOCK = 1 << 16  # n-grams that are written together
 
 MARKS = {"<s>": BOS, "</s>": EOS, "<unk>": UNK, "<UNK>": UNK}
 EMPTY = "<join>"
@@ -59,7 +59,7 @@ ESCAPED = re.compile(r"<U\+([0-9A-F]{4,6})>")
 
 
 def escape(word: str) -> str:
-    """A type as an ARPA file holds it; no two become the same, and none a mark."""
+    """Escape a type for an ARPA file; different types stay different, and none becomes a mark."""
     if not word:
         return EMPTY
     if word in MARKS or word == EMPTY:
@@ -78,7 +78,7 @@ def _code(character: str) -> str:
 
 
 def _character(text: str, code: int) -> str:
-    """Only what is ever escaped: anything else was written by others and means itself."""
+    """Unescape only what `escape` writes: any other code is part of the type."""
     character = chr(code) if code < 0x110000 else ""
     return character if character == "<" or TO_ESCAPE.fullmatch(character) else text
 
@@ -87,7 +87,7 @@ def _character(text: str, code: int) -> str:
 
 
 def write(path: Path, model: CountsNGrams, words: Sequence[str]) -> None:
-    """`words` are the vocabulary's types after the specials, by id. The file is whole, or it is not there."""
+    """Write an ARPA file, completely or not at all; `words` are the vocabulary's types after the specials, by id."""
     if len(words) != model.vocab - OFFSET:
         raise ValueError(f"{len(words)} words for a vocabulary of {model.vocab}")
     orders = model.tables()
@@ -96,7 +96,7 @@ def write(path: Path, model: CountsNGrams, words: Sequence[str]) -> None:
         file = getwriter("utf-8")(raw)
         file.write("\\data\\\n")
         for n, order in enumerate(orders, start=1):
-            file.write(f"ngram {n}={len(order.log_prob) - (n == 1)}\n")  # <pad> is none
+            file.write(f"ngram {n}={len(order.log_prob) - (n == 1)}\n")  # without <pad>
         for n, order in enumerate(orders, start=1):
             file.write(f"\n\\{n}-grams:\n")
             for first in range(BOS if n == 1 else 0, len(order.log_prob), BLOCK):
@@ -105,16 +105,16 @@ def write(path: Path, model: CountsNGrams, words: Sequence[str]) -> None:
 
 
 def _lines(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> Iterator[str]:
-    """Of these n-grams of the last of the orders."""
+    """Yield the lines of these n-grams of the highest order."""
     last = orders[-1]
-    columns = [map(_text, last.log_prob[numbers]), _spelt(orders, numbers, names)]
+    columns = [map(_text, last.log_prob[numbers]), _words(orders, numbers, names)]
     if len(last.log_backoff):
         columns.append(map(_text, last.log_backoff[numbers]))
     return ("\t".join(line) + "\n" for line in zip(*columns, strict=True))
 
 
-def _spelt(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> Iterator[str]:
-    """Number -> key -> the last word and the number of the words before it, down to the first word."""
+def _words(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_]) -> Iterator[str]:
+    """Yield the words of each n-gram: its key gives the last word and the number of the n-gram before it, and so on."""
     columns: list[list[str]] = []
     for order in orders[:0:-1]:
         numbers, last = np.divmod(order.keys[numbers], len(names))
@@ -124,7 +124,7 @@ def _spelt(orders: Sequence[Order], numbers: Integers, names: NDArray[np.object_
 
 
 def _text(logarithm: float) -> str:
-    """Nine digits: a float32 comes back as it was."""
+    """Write nine digits, which are enough to read the same float32 again."""
     return f"{float(logarithm) / LN_10:.9g}" if logarithm > -math.inf else f"{ZERO:g}"
 
 
@@ -132,43 +132,43 @@ def _text(logarithm: float) -> str:
 
 
 class _Reader:
-    """The lines of a file, one after the other, where one is, and the words of the 1-grams."""
+    """Reads the lines of a file, counts them, and keeps the words of the 1-grams."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = read_lines(path)
         self.number = 0
         self.first = 0  # line of the section's first n-gram
-        self.ids: dict[str, int] = {}  # of each word as it is written
-        self.types: list[str] = []  # what they mean, by id, after the specials
+        self.ids: dict[str, int] = {}  # word as it is written -> id
+        self.types: list[str] = []  # unescaped words by id, after the specials
         self.met: set[str | int] = set()
 
     def next(self, expected: str) -> str:
         for line in self.lines:
             self.number += 1
             return line
-        raise UserError(f"{self.path} ends after line {self.number}, before {expected}: give a whole ARPA file.")
+        raise UserError(f"{self.path} ends after line {self.number}, before {expected}: give a complete ARPA file.")
 
     def must_be(self, expected: str) -> None:
-        """The next line that is not blank."""
+        """Check the next line that is not blank."""
         while not (line := self.next(expected).strip()):
             pass
         if line != expected:
-            self.refuse(f"{shown(line)} stands where {expected} should")
+            self.refuse(f"{shown(line)} is where {expected} should be")
 
     def refuse(self, what: str, line: int | None = None) -> NoReturn:
         raise UserError(f"{self.path}, line {line or self.number}: {what}; copy or write the file again.")
 
     def refuse_any(self, wrong: Integers, what: str) -> None:
-        """Refuse the first of these n-grams of the section, if there is one."""
+        """Raise an error for the first of these n-grams of the section, if there is one."""
         if len(wrong):
             self.refuse(what, self.first + int(wrong[0]))
 
     def new_word(self, word: str) -> int:
-        """The id of a word that no line before has."""
+        """Add a word and return its id; a repeated word is an error."""
         meaning = MARKS.get(word) or unescape(word)
         if meaning in self.met:
-            self.refuse(f"{shown(word)} is there for the second time")
+            self.refuse(f"{shown(word)} occurs twice")
         self.met.add(meaning)
         if isinstance(meaning, str):
             self.types.append(meaning)
@@ -178,9 +178,9 @@ class _Reader:
 
 
 def read(path: Path) -> tuple[list[str], NGram]:
-    """The types after the specials, by id, and the model; from a plain file or gzip."""
+    """Read the types after the specials, by id, and the model, from a plain or gzip file."""
     reader = _Reader(path)
-    while reader.next("\\data\\").strip() != "\\data\\":  # what stands before it is a comment
+    while reader.next("\\data\\").strip() != "\\data\\":  # lines before it are comments
         pass
     counts = _counts(reader)
     orders = [_unigrams(reader, counts[0])]
@@ -199,15 +199,15 @@ def _counts(reader: _Reader) -> list[int]:
     while line := reader.next("\\1-grams:").strip():
         match = COUNT.fullmatch(line)
         if not match or int(match[1]) != len(counts) + 1:
-            reader.refuse(f"{shown(line)} stands where 'ngram {len(counts) + 1}=' and a number should")
+            reader.refuse(f"{shown(line)} is where 'ngram {len(counts) + 1}=' and a number should be")
         counts.append(int(match[2]))
     if not counts:
-        reader.refuse("it does not say how many n-grams there are")
+        reader.refuse("the numbers of n-grams are missing")
     return counts
 
 
 def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -> tuple[Integers, Floats, Floats]:
-    """The n-grams of one length, (n-grams, n): ids; ln P and ln γ of each."""
+    """Read the n-grams of one length: ids (n-grams, n), and ln P and ln γ of each."""
     title = f"\\{n}-grams:"
     reader.must_be(title)
     reader.first = reader.number + 1
@@ -222,12 +222,12 @@ def _section(reader: _Reader, n: int, count: int, id_of: Callable[[str], int]) -
             backoffs.append(float(fields[n + 1]) if len(fields) == n + 2 else 0.0)
             grams.extend(map(id_of, fields[1 : n + 1]))
         except ValueError:
-            reader.refuse(f"{shown(line)} is none of the {count} {n}-grams: a number, {n} words, perhaps a number")
+            reader.refuse(f"{shown(line)} is not one of the {count} {n}-grams: a number, {n} words, perhaps a number")
         except KeyError as unknown:
             reader.refuse(f"{shown(unknown.args[0])} is not among the 1-grams")
     log_prob, log_backoff = _natural(log_probs), _natural(backoffs)
     wrong = np.flatnonzero(~((log_prob <= 0) & (log_backoff < np.inf)))
-    reader.refuse_any(wrong, "its probability is above 1, or a number is none or infinite")
+    reader.refuse_any(wrong, "its probability is above 1, or a number is not finite")
     return np.asarray(grams).reshape(count, n), log_prob, log_backoff
 
 
@@ -242,14 +242,14 @@ def _unigrams(reader: _Reader, count: int) -> Order:
     log_prob = np.full(OFFSET + len(reader.types), -np.inf, dtype=np.float32)
     log_backoff = np.zeros_like(log_prob)
     log_prob[ids[:, 0]], log_backoff[ids[:, 0]] = known
-    log_prob[BOS] = -np.inf  # it is context only, whatever the file says
+    log_prob[BOS] = -np.inf  # it is only a context, whatever the file has
     return Order(np.empty(0, dtype=np.int64), log_prob, log_backoff)
 
 
 def _longer(reader: _Reader, count: int, orders: Sequence[Order]) -> Order:
     n, vocab = len(orders) + 1, len(orders[0].log_prob)
     grams, log_prob, log_backoff = _section(reader, n, count, reader.ids.__getitem__)
-    numbers, *columns = grams.T  # of the first word, then of the first two, ...; −1 where there is none
+    numbers, *columns = grams.T  # numbers of the first word, then of the first two, …; −1 if it does not exist
     for order, column in zip(orders[1:], columns, strict=False):
         wanted = numbers * vocab + column
         at = np.searchsorted(order.keys, wanted)
@@ -258,7 +258,7 @@ def _longer(reader: _Reader, count: int, orders: Sequence[Order]) -> Order:
     keys = numbers * vocab + columns[-1]
     by_key = np.argsort(keys, kind="stable")
     keys = keys[by_key]
-    reader.refuse_any(by_key[1:][keys[1:] == keys[:-1]], "its words are there for the second time")
+    reader.refuse_any(by_key[1:][keys[1:] == keys[:-1]], "its words occur twice")
     log_prob[columns[-1] == BOS] = -np.inf
     return Order(keys, log_prob[by_key], log_backoff[by_key])
 
@@ -267,29 +267,29 @@ def _longer(reader: _Reader, count: int, orders: Sequence[Order]) -> Order:
 
 
 def export_run(run: Path, path: Path) -> None:
-    """The n-grams of a run as an ARPA file."""
+    """Export the n-grams of a run as an ARPA file."""
     loaded = load(run)
     if not isinstance(loaded.model, CountsNGrams):
         raise UserError(
-            f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train model.name=ngram."
+            f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train a run with model.name=ngram."
         )
     write(path, loaded.model, loaded.tokenizer("target").vocabulary)
 
 
 def import_run(file: Path, path: Path) -> None:
-    """A new run of the n-grams in an ARPA file; its words are those between the text's spaces and stops."""
+    """Create a run from an ARPA file; its tokenizer splits text at spaces and punctuation."""
     folder = Folder(path)
     if folder.config.exists() or folder.best.exists():
-        raise UserError(f"{path} is a run already: choose another folder with -o.")
+        raise UserError(f"{path} is a run already: choose another folder.")
     words, model = read(file)
-    said = {
+    table = {
         "task": "language",
         "data": {"name": "arpa", "file": str(file.resolve())},
         "tokens": {"kind": "words", "size": 0},
         "model": {"name": "ngram", "order": model.order},
         "train": {"steps": 1},
     }
-    recipe = parse_recipe(said, tasks=TASKS, folder=file.resolve().parent)
+    recipe = parse_recipe(table, tasks=TASKS, folder=file.resolve().parent)
     fields = Fields({"target": TextField(Listed("words", words), begins=True)})
     data = {"files": {"file": str(file)}, "data": recipe.data.fingerprint(recipe.folder)}
     folder.write_facts({**machine.facts(), **data, "precision": "float32"})

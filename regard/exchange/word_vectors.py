@@ -1,5 +1,5 @@
-"""vectors: word vectors that somebody else has made, as text: a word and its numbers a line (GloVe), perhaps after a
-line with two counts (word2vec)."""
+"""Pre-trained word vectors as text: a word and its numbers per line (GloVe), optionally after a line with two counts
+(word2vec)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from regard.interface import UserError
 from regard.look.weights import inside
 
 
-def begin_with(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int:
-    """Put the vectors of known words into the model, as it will read them; how many there were."""
+def load_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int:
+    """Copy the vectors of known words into the model's embedding; return how many there were."""
     vectors: Any = inside(model).vectors
     if vectors is None:
-        raise UserError("This model reads no vectors of words: leave train.vectors out.")
+        raise UserError("This model has no word embedding: leave train.vectors out.")
     wide, first = vectors.dim, tokenizer.offset
     places = {word: place for place, word in enumerate(tokenizer.surface(range(first, tokenizer.size)), start=first)}
     known = len(places)
@@ -30,17 +30,17 @@ def begin_with(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int:
             continue  # counts
         if len(numbers) != wide:
             raise UserError(
-                f"{path}, line {number}: {len(numbers)} numbers, but the model's vectors have {wide}: "
+                f"{path}, line {number}, has {len(numbers)} numbers, but the model's vectors have {wide}: "
                 f"set the model's width to {len(numbers)}."
             )
-        place = places.pop(word, None)  # a word that comes again is passed over
+        place = places.pop(word, None)  # a repeated word is skipped
         if place is None:
             continue
         try:
             vector = torch.from_numpy(np.array(numbers, dtype=np.float32))
         except ValueError:
-            raise UserError(f"{path}, line {number}: not a word and {wide} numbers.") from None
+            raise UserError(f"{path}, line {number}, is not a word and {wide} numbers: fix or remove it.") from None
         vectors.put(place, vector)
     if len(places) == known:
-        raise UserError(f"{path} has none of the {known:,} words of the training text.")
+        raise UserError(f"{path} has none of the {known:,} words of the training text: give vectors of its language.")
     return known - len(places)

@@ -1,4 +1,4 @@
-"""Attention looks things up softly: context = Σᵢ α(q, kᵢ) vᵢ.
+"""Attention: a weighted mean of values, context = Σᵢ α(q, kᵢ) vᵢ, with one weight per key.
 
 Scores become weights by softmax, α = softmaxᵢ score(q, kᵢ):
     dot       qᵀk                            scaled   qᵀk / √d            Vaswani 2017, 3.2.1
@@ -7,10 +7,10 @@ Scores become weights by softmax, α = softmaxᵢ score(q, kᵢ):
     mlp       w₂ᵀ relu(W₁ [q; k] + b₁) + b₂
 Kernels become weights by their sum, α = κ(q, kᵢ) / Σⱼ κ(q, kⱼ):          Nadaraya 1964, Watson 1964
     gaussian  exp(−½‖q − k‖²)                boxcar   1[‖q − k‖ ≤ 1]      epanechnikov  max(0, 1 − ‖q − k‖)
-Several heads: headᵢ = attention(q Wᵢ^q, k Wᵢ^k, v Wᵢ^v), then [head₁; …; head_h] W_o.
+Multi-head: headᵢ = attention(q Wᵢ^q, k Wᵢ^k, v Wᵢ^v), then [head₁; …; head_h] W_o.
 
-A query that may look at nothing gets weights, and so a context, of exactly 0.
-`with watch(model) as seen:` shows the weights of every Attention inside, and changes none of its output.
+A query whose keys are all masked gets weights, and so a context, of exactly 0.
+`with watch(model) as seen:` records the weights of every Attention inside, and does not change the output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", 
 
 
 class Linear(nn.Linear):
-    """Its weights begin as Glorot and Bengio (2010) draw them, its bias at 0."""
+    """Build a linear layer with Glorot initialisation (Glorot and Bengio 2010) and a bias of 0."""
 
     __call__: Callable[..., Tensor]
 
@@ -46,17 +46,17 @@ class Linear(nn.Linear):
 
 
 class Memory(NamedTuple):
-    """What attention looks at: prepared once per example, then only read."""
+    """Keys and values, prepared once per example (a KV cache when decoding), with their mask."""
 
     keys: Tensor  # (batch, [heads,] source, key_dim), as the score prepared them
     values: Tensor  # (batch, [heads,] source, value_dim)
-    mask: Tensor | None  # broadcasts to (batch, [heads,] target, source); True = may look, or a bias: −∞ = may not
+    mask: Tensor | None  # broadcasts to (batch, [heads,] target, source); True = may attend, or a bias: −∞ = may not
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis: exactly 0 where the mask says no, also if it says so to the whole row.
+    """Compute the softmax over the last axis: exactly 0 where the mask is False, also if the whole row is masked.
 
-    A mask of numbers is added to the scores, and says no by −∞."""
+    A mask of numbers is added to the scores; −∞ masks."""
     if mask is None:
         return scores.softmax(-1)
     if mask.is_floating_point():
@@ -67,14 +67,14 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class Score(nn.Module):
-    """How well each key answers each query; softmax makes weights of it."""
+    """The score of each key for each query; softmax turns scores into weights."""
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The work that depends on the keys alone, done once however many queries come."""
+        """Do the work that depends on the keys alone, once for all queries."""
         return keys
 
     def fused_scale(self, dim: int) -> float | None:
-        """The factor before qᵀk if that is all this score is, so that a fused kernel may compute it."""
+        """Return the factor before qᵀk if the score is nothing else, so that a fused kernel may compute it."""
         return None
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Dot(Score):
 
 
 class Scaled(Dot):
-    """The dot product brought back to variance 1, whatever the width."""
+    """The dot product scaled to variance 1, whatever the width."""
 
     def fused_scale(self, dim: int) -> float:
         return 1 / math.sqrt(dim)
@@ -105,7 +105,7 @@ class Scaled(Dot):
 
 class Bilinear(Score):
     def __init__(self, *, query_dim: int, key_dim: int, hidden: int | None = None) -> None:
-        """It has no hidden layer, so `hidden` is of no account."""
+        """Build W; there is no hidden layer, so `hidden` is not used."""
         super().__init__()
         self.keys = Linear(key_dim, query_dim, bias=False)
 
@@ -141,7 +141,7 @@ class Additive(HiddenLayer):
 
     def __init__(self, *, query_dim: int, key_dim: int, hidden: int) -> None:
         super().__init__(query_dim=query_dim, key_dim=key_dim, hidden=hidden, bias=False)
-        nn.init.normal_(self.out.weight, std=0.01)  # a young decoder looks everywhere alike (Bahdanau 2015, B.1)
+        nn.init.normal_(self.out.weight, std=0.01)  # at first the weights are nearly uniform (Bahdanau 2015, B.1)
 
 
 class MLP(HiddenLayer):
@@ -154,7 +154,7 @@ class MLP(HiddenLayer):
 
 
 class Kernel(Score):
-    """A nearness ≥ 0 of query and key; its share of the sum is the weight. Nothing near: all 0."""
+    """A similarity ≥ 0 of query and key; its share of the sum is the weight. If all are 0, so are the weights."""
 
     def weights(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
         nearness: Tensor = self(query, prepared)
@@ -169,7 +169,7 @@ class Gaussian(Kernel):
         return (-0.5 * _distance(query, prepared).square()).exp()
 
     def weights(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
-        # The same shares, by way of softmax: far from every key, exp would underflow and lose them.
+        # The same weights by softmax: far from every key, exp would underflow.
         return masked_softmax(-0.5 * _distance(query, prepared).square(), mask)
 
 
@@ -184,24 +184,24 @@ class Epanechnikov(Kernel):
 
 
 def _distance(query: Tensor, keys: Tensor) -> Tensor:
-    """‖q − k‖ without the matrix-product shortcut, which loses the digits of small distances."""
+    """Compute ‖q − k‖ without the matrix-product shortcut, which loses the digits of small distances."""
     distance: Tensor = torch.cdist(query, keys, compute_mode="donot_use_mm_for_euclid_dist")
     return distance
 
 
 SCORES: dict[str, type[Score]] = {"dot": Dot, "scaled": Scaled, "bilinear": Bilinear, "additive": Additive, "mlp": MLP}
 KERNELS: dict[str, type[Kernel]] = {"gaussian": Gaussian, "boxcar": Boxcar, "epanechnikov": Epanechnikov}
-ONE_WIDTH = {"dot", "scaled", *KERNELS}  # these compare query and key as they are
+ONE_WIDTH = {"dot", "scaled", *KERNELS}  # need queries and keys of equal width
 
 
 def score(name: str, *, query_dim: int, key_dim: int, hidden: int) -> Score:
-    """The score or kernel of that name."""
+    """Build the score or kernel of that name."""
     kind = choose({**SCORES, **KERNELS}, name, "The score")
     if name not in ONE_WIDTH:
         return kind(query_dim=query_dim, key_dim=key_dim, hidden=hidden)
     if query_dim != key_dim:
         raise UserError(
-            f"The score {name!r} needs queries and keys of one width, and got {query_dim} and {key_dim}: "
+            f"The score {name!r} needs queries and keys of equal width, and got {query_dim} and {key_dim}: "
             "make them equal, or choose bilinear, additive or mlp."
         )
     return kind()
@@ -216,7 +216,7 @@ class Attention(nn.Module):
         self.dropout = dropout
 
     def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
-        """mask is (batch, source), or (batch, target, source) if it differs between queries; True = may look."""
+        """mask is (batch, source), or (batch, target, source) if it differs between queries; True = may attend."""
         return Memory(self.score.prepare(keys), values, None if mask is None else _for_targets(mask))
 
     def forward(self, query: Tensor, memory: Memory) -> Tensor:
@@ -239,7 +239,7 @@ class Attention(nn.Module):
         return F.dropout(weights, self.dropout, self.training) @ memory.values
 
     def _show(self, weights: Tensor, watchers: list[Seen]) -> Tensor:
-        """The weights again, now made from the tensor that was shown, so that gradients pass through it."""
+        """Record the weights and return them from the recorded tensor, so that gradients pass through it."""
         by_head = weights if weights.dim() == 4 else weights[:, None]  # (batch, heads, target, source)
         for seen in watchers:
             seen.of(self).append(by_head if seen.grad else by_head.detach())
@@ -247,10 +247,10 @@ class Attention(nn.Module):
 
 
 class MultiHead(nn.Module):
-    """Projections around one Attention; every width is free.
+    """Multi-head attention: projections around one Attention; every width can be chosen.
 
-    Left out, keys are as wide as queries, values as keys, a head query_dim / heads, the output as queries.
-    A `turn` of (batch, heads, time, head_dim) tells queries and keys where they stand, each head alike.
+    By default keys are as wide as queries, values as keys, a head query_dim / heads, and the output as queries.
+    A `turn` of (batch, heads, time, head_dim) adds rotary positions to queries and keys, the same in each head.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class MultiHead(nn.Module):
         super().__init__()
         if head_dim is None and query_dim % heads:
             raise UserError(
-                f"{heads} heads cannot share a width of {query_dim} evenly: choose a number that divides it."
+                f"{heads} heads do not divide a width of {query_dim} evenly: choose a number that divides it."
             )
         key_dim = key_dim or query_dim
         value_dim = value_dim or key_dim
@@ -303,8 +303,8 @@ class MultiHead(nn.Module):
 
 @contextmanager
 def as_fast_to_learn(query: Tensor, memory: Memory) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Queries, keys and values in the precision that the fused kernel's backward pass is fast in: on the CPU it takes
-    several times as long in bf16 as in float32."""
+    """Convert queries, keys and values to the precision in which the fused kernel's backward pass is fast: on the CPU
+    it takes several times as long in bf16 as in float32."""
     each = (query, memory.keys, memory.values)
     if query.device.type != "cpu" or query.dtype is not torch.bfloat16 or not torch.is_grad_enabled():
         yield each
@@ -327,11 +327,11 @@ class Seen(dict[str, list[Tensor]]):
         super().__init__({path: [] for path in self.names.values()})
 
     def paths(self) -> list[str]:
-        """In module order, those that were not called included."""
+        """Yield the paths in module order, also of attentions that were not called."""
         return list(self)
 
     def of(self, part: nn.Module) -> list[Tensor]:
-        """Those of this Attention."""
+        """Return the weights of this Attention."""
         return self[self.names[part]]
 
 
@@ -340,9 +340,9 @@ _watching: ContextVar[tuple[Seen, ...]] = ContextVar("watching", default=())
 
 @contextmanager
 def watch(model: nn.Module, *, grad: bool = False) -> Iterator[Seen]:
-    """See every weight while the model runs; its output stays the same, bit for bit.
+    """Record every weight while the model runs; its output stays the same, bit for bit.
 
-    With `grad` the weights take part in the gradient: the fused kernel then stands aside for the plain form.
+    With `grad` the weights are part of the gradient graph: the plain form then runs instead of the fused kernel.
     """
     seen = Seen(model, grad=grad)
     with held(_watching, (*_watching.get(), seen)):

@@ -1,4 +1,4 @@
-"""A cell is one step of a recurrence: what it carries and what it reads make what it carries next.
+"""A cell is one step of a recurrence: the hidden state and the input give the next hidden state.
 
 RNN        Hₜ = φ(Xₜ Wₓₕ + Hₜ₋₁ Wₕₕ + bₕ),  φ ∈ {tanh, σ, relu, identity}      Elman 1990; σ: Mikolov 2010
 LSTM       I, F, O = σ(X Wₓ· + H Wₕ· + b·),  C̃ = tanh(X Wₓc + H Wₕc + b_c)     Hochreiter & Schmidhuber 1997;
@@ -13,8 +13,8 @@ mut2       Z = σ(X Wₓz + H Wₕz + b_z),  R = σ(X + H Wₕr + b_r)
 mut3       the same, with Z = σ(X Wₓz + tanh(H) Wₕz + b_z),  R = σ(X Wₓr + H Wₕr + b_r)
            mut1 and mut2 add X itself; only where it is not as wide as H, X Wₓ stands in its place.
 
-What depends on X alone is computed for all time steps at once by `inputs`; `step` does the rest. A cell of
-your own needs those two, and then goes wherever these go; with `gates` it can be looked into as well.
+`inputs` computes what depends on X alone, for all time steps together; `step` does the rest. A user-defined cell needs
+these two methods and then works in every recurrent model; with `gates` it can be inspected as well.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from torch.nn import functional
 from regard import usercode
 from regard.layers.fast.gru import GatedPass
 
-# what a cell carries: (h,) or (h, c), each (rows, hidden); the first is its output
+# the hidden state: (h,) or (h, c), each (rows, hidden); the first is the output
 State = tuple[Tensor, ...]
 CellName = Literal["tanh", "sigmoid", "relu", "identity", "lstm", "gru", "gru-after", "mut1", "mut2", "mut3"]
-Kernel = Callable[..., Any]  # of PyTorch: a whole layer over all of time
-SHUT = 1e4  # far enough that σ is exactly 0 or 1, near enough for half precision
+Kernel = Callable[..., Any]  # a PyTorch function: a whole layer over all time steps
+SHUT = 1e4  # large enough that σ is exactly 0 or 1, and within half precision
 
 
 class Cell(nn.Module, ABC):
-    """One step, as the paper writes it."""
+    """One step of a recurrence, as the paper writes it."""
 
-    blocks: tuple[str, ...] = ()  # what each hidden × hidden block of its recurrent weights makes, as they lie
-    place: Tensor  # empty: of the device and dtype that the cell was moved to
+    blocks: tuple[str, ...] = ()  # names of the hidden × hidden blocks of its recurrent weights, in order
+    place: Tensor  # empty; it has the cell's device and dtype
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__()
@@ -53,22 +53,22 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def inputs(self, x: Tensor) -> Tensor:
-        """What depends on x only: (…, input_dim) -> (…, projected)."""
+        """Compute what depends on x only: (…, input_dim) -> (…, projected)."""
 
     @abstractmethod
     def step(self, projected: Tensor, state: State) -> State:
-        """(rows, projected) and the state before -> the state after."""
+        """Compute the next state from (rows, projected) and the state before."""
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """What stands open, by what it does ("kept"), between 0 and 1: (rows, hidden) each."""
+        """Return the gates by name ("kept"), from 0 (closed) to 1 (open): (rows, hidden) each."""
         return {}
 
     def start(self, rows: int) -> State:
-        """The state before anything is read: zeros, where the cell lives."""
+        """Return the initial state: zeros on the cell's device."""
         return (self.place.new_zeros(rows, self.hidden),)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
-        """All of time by PyTorch's kernel; None where it has none for this cell.
+        """Run all time steps by PyTorch's kernel; None if there is none for this cell.
 
         x (batch, time, input_dim), zeros at padding, mask (batch, time) True = real, padded at the end
         -> outputs (batch, time, hidden), zeros at padding; the state after each row's last real token.
@@ -77,7 +77,7 @@ class Cell(nn.Module, ABC):
 
 
 class OneProduct(Cell):
-    """Its `blocks` are made of one product with x and one with h: their weights lie one under the other."""
+    """A cell whose `blocks` come from one product with x and one with h: their weights are stacked."""
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
@@ -91,19 +91,19 @@ class OneProduct(Cell):
     def run_kernel(
         self, kernel: Kernel, x: Tensor, state: State, mask: Tensor | None, at_padding: tuple[float, ...] | None
     ) -> tuple[Tensor, State]:
-        """One layer of a PyTorch kernel, forwards in time; `at_padding` is added to each block where there is padding.
+        """Run one layer of a PyTorch kernel, forwards in time; `at_padding` is added to each block at padding.
 
-        The kernel runs on over the padding; what it makes of it is dropped. That beats packed sequences, whose
-        backward pass on the CPU costs the square of time. A carried c must stand still at padding by itself.
+        The kernel also runs over the padding, and its results there are dropped. That is faster than packed sequences,
+        whose backward pass on the CPU is quadratic in time. `at_padding` must keep c constant at padding.
         """
         weight_ih: Tensor = self.weight_ih
-        if mask is not None and at_padding is not None:  # padding becomes one more input
+        if mask is not None and at_padding is not None:  # the mask becomes one more input
             column = x.new_tensor(at_padding).repeat_interleave(self.hidden)[:, None]  # (blocks·hidden, 1)
             weight_ih = torch.cat((weight_ih, column), dim=-1)
             x = torch.cat((x, ~mask[..., None]), dim=-1)  # (batch, time, input_dim + 1)
         weights = [weight_ih, self.weight_hh, self.bias_ih, torch.zeros_like(self.bias_ih)]
         before = [part[None] for part in state]  # (layers, batch, hidden)
-        # biases, layers, dropout, room for a backward pass, bidirectional, batch first
+        # biases, layers, dropout, train, bidirectional, batch first
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
         outputs, *after = kernel(x, before if len(before) > 1 else before[0], weights, *options)
         if mask is None:
@@ -146,7 +146,7 @@ class LSTM(OneProduct):
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
-        # a young LSTM should remember: F begins near 0.73, not at one half (Jozefowicz 2015)
+        # the forget gate F starts near 0.73, not at one half, so that the cell remembers (Jozefowicz 2015)
         nn.init.ones_(self.bias_ih[hidden : 2 * hidden])
 
     def step(self, projected: Tensor, state: State) -> State:
@@ -160,7 +160,7 @@ class LSTM(OneProduct):
         return {"written": write, "kept": keep, "revealed": show}
 
     def parts(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """I, F, C̃, O, each (rows, hidden)."""
+        """Return I, F, C̃, O, each (rows, hidden)."""
         write, keep, candidate, show = torch.addmm(projected, state[0], self.weight_hh.t()).chunk(4, dim=-1)
         return write.sigmoid(), keep.sigmoid(), candidate.tanh(), show.sigmoid()
 
@@ -168,20 +168,21 @@ class LSTM(OneProduct):
         return self.place.new_zeros(rows, self.hidden), self.place.new_zeros(rows, self.hidden)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
-        # padding opens F and shuts I, so the kernel keeps C for ever
+        # padding opens F and closes I, so the kernel keeps C
         return self.run_kernel(torch.lstm, x, state, mask, (-SHUT, SHUT, 0.0, 0.0))
 
 
 class GRU(Cell):
     """H̃ = tanh(X Wₓₕ + (R ⊙ H) Wₕₕ + bₕ): reset before the product. The weights' order is R, Z, H̃."""
 
-    blocks: tuple[str, ...] = ("heard", "kept", "candidate")
+    blocks: tuple[str, ...] = ("reset", "kept", "candidate")
 
-    def __init__(self, *, input_dim: int, hidden: int, reading: int = 3, hearing: int = 2) -> None:
-        """As many of R, Z and H̃ read X by weights (`reading`), and as many of R and Z hear H (`hearing`)."""
+    def __init__(self, *, input_dim: int, hidden: int, from_input: int = 3, from_state: int = 2) -> None:
+        """`from_input` counts the gates among R, Z and H̃ that read X by weights, `from_state` those among R and Z that
+        read H."""
         super().__init__(input_dim=input_dim, hidden=hidden)
-        self.weight_ih = stack_gates(nn.init.xavier_uniform_, reading, hidden, input_dim)
-        self.weight_gates = stack_gates(nn.init.orthogonal_, hearing, hidden, hidden)
+        self.weight_ih = stack_gates(nn.init.xavier_uniform_, from_input, hidden, input_dim)
+        self.weight_gates = stack_gates(nn.init.orthogonal_, from_state, hidden, hidden)
         self.weight_candidate = stack_gates(nn.init.orthogonal_, 1, hidden, hidden)
         self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
 
@@ -190,8 +191,8 @@ class GRU(Cell):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, z, told = self.parts(projected, h)
-        candidate = torch.addmm(told, reset * h, self.weight_candidate.t()).tanh()
+        reset, z, from_x = self.parts(projected, h)
+        candidate = torch.addmm(from_x, reset * h, self.weight_candidate.t()).tanh()
         return (self.mixed(h.to(candidate.dtype), candidate, z),)
 
     def mixed(self, h: Tensor, candidate: Tensor, z: Tensor) -> Tensor:
@@ -199,19 +200,19 @@ class GRU(Cell):
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         reset, keep, _ = self.parts(projected, state[0])
-        return {"heard": reset, "kept": keep}
+        return {"reset": reset, "kept": keep}
 
     def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """R, Z and what X tells H̃, each (rows, hidden)."""
-        to_gates, told = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
+        """Return R, Z and the part of H̃ that depends on X, each (rows, hidden)."""
+        to_gates, from_x = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
         reset, z = torch.addmm(to_gates, h, self.weight_gates.t()).sigmoid().chunk(2, dim=-1)
-        return reset, z, told
+        return reset, z, from_x
 
 
 class GRUAfter(OneProduct):
     """H̃ = tanh(X Wₓₕ + bₓ + R ⊙ (H Wₕₕ + bₕ)): reset after the product. The weights' order is R, Z, H̃."""
 
-    blocks = ("heard", "kept", "candidate")
+    blocks = ("reset", "kept", "candidate")
 
     def __init__(self, *, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim=input_dim, hidden=hidden)
@@ -219,51 +220,51 @@ class GRUAfter(OneProduct):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        reset, keep, told, recalled = self.parts(projected, h)
-        candidate = torch.addcmul(told, reset, recalled).tanh()
+        reset, keep, from_x, recalled = self.parts(projected, h)
+        candidate = torch.addcmul(from_x, reset, recalled).tanh()
         return (torch.lerp(candidate, h.to(candidate.dtype), keep),)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         reset, keep, _, _ = self.parts(projected, state[0])
-        return {"heard": reset, "kept": keep}
+        return {"reset": reset, "kept": keep}
 
     def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """R, Z, X Wₓₕ + bₓ and H Wₕₕ + bₕ, each (rows, hidden)."""
+        """Return R, Z, X Wₓₕ + bₓ and H Wₕₕ + bₕ, each (rows, hidden)."""
         sizes = [2 * self.hidden, self.hidden]
-        to_gates, told = torch.split(projected, sizes, dim=-1)
+        to_gates, from_x = torch.split(projected, sizes, dim=-1)
         from_gates, recalled = torch.split(torch.addmm(self.bias_hh, h, self.weight_hh.t()), sizes, dim=-1)
         reset, keep = (to_gates + from_gates).sigmoid().chunk(2, dim=-1)
-        return reset, keep, told, recalled
+        return reset, keep, from_x, recalled
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         if x.is_meta:
             return None
         device = x.device.type
         weight: Tensor = self.weight_hh
-        told = self.inputs(x).transpose(0, 1).to(weight.dtype).contiguous()  # (time, batch, 3·hidden)
+        xs = self.inputs(x).transpose(0, 1).to(weight.dtype).contiguous()  # (time, batch, 3·hidden)
         if torch.is_autocast_enabled(device):
             weight = weight.to(torch.get_autocast_dtype(device))
         real = None if mask is None else mask.t()[..., None]  # (time, batch, 1)
         with torch.autocast(device, enabled=False):
-            states = GatedPass.apply(told, state[0].to(told.dtype), weight, self.bias_hh, real)  # type: ignore[no-untyped-call]
+            states = GatedPass.apply(xs, state[0].to(xs.dtype), weight, self.bias_hh, real)  # type: ignore[no-untyped-call]
         outputs = states.transpose(0, 1)
         return outputs if mask is None else outputs.masked_fill(~mask[..., None], 0.0), (states[-1],)
 
 
 class MUT(GRU):
-    """Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + …) + (1 − Z) ⊙ Hₜ₋₁: the three best of a search over cells.
+    """Hₜ = Z ⊙ tanh((R ⊙ H) Wₕₕ + …) + (1 − Z) ⊙ Hₜ₋₁: the three best cells of a search.
 
-    The weights' order is R, Z, H̃, without the one that X itself stands for; the first variant's Z does not hear H.
+    The weights' order is R, Z, H̃, without the one that X itself replaces; the first variant's Z does not read H.
     """
 
     def __init__(self, *, input_dim: int, hidden: int, variant: Literal[1, 2, 3]) -> None:
         itself = {1: 2, 2: 0}.get(variant) if input_dim == hidden else None
-        reading, hearing = (3 if itself is None else 2), (1 if variant == 1 else 2)
-        super().__init__(input_dim=input_dim, hidden=hidden, reading=reading, hearing=hearing)
+        from_input, from_state = (3 if itself is None else 2), (1 if variant == 1 else 2)
+        super().__init__(input_dim=input_dim, hidden=hidden, from_input=from_input, from_state=from_state)
         self.variant = variant
-        self.itself = itself  # the place of X among R, Z, H̃
+        self.itself = itself  # the index of X among R, Z, H̃
         if variant == 1:
-            self.blocks = ("heard", "candidate")
+            self.blocks = ("reset", "candidate")
 
     def inputs(self, x: Tensor) -> Tensor:
         if self.itself is None and self.variant != 1:
@@ -280,20 +281,20 @@ class MUT(GRU):
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         reset, update, _ = self.parts(projected, state[0])
-        return {"heard": reset, "kept": 1 - update}
+        return {"reset": reset, "kept": 1 - update}
 
     def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.variant == 2:
             return super().parts(projected, h)
-        to_reset, to_update, told = projected.chunk(3, dim=-1)
+        to_reset, to_update, from_x = projected.chunk(3, dim=-1)
         if self.variant == 3:
             to_update = torch.addmm(to_update, h.tanh(), self.weight_gates[self.hidden :].t())
         reset = torch.addmm(to_reset, h, self.weight_gates[: self.hidden].t())
-        return reset.sigmoid(), to_update.sigmoid(), told
+        return reset.sigmoid(), to_update.sigmoid(), from_x
 
 
 def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, columns: int) -> nn.Parameter:
-    """One matrix per gate, each initialised as the matrix it is, laid one under the other."""
+    """Stack one matrix per gate, each initialised on its own."""
     return nn.Parameter(torch.cat([init(torch.empty(hidden, columns)) for _ in range(gates)]))
 
 
@@ -301,7 +302,7 @@ CELLS: dict[CellName, Callable[..., Cell]] = {
     "tanh": partial(Elman, activate=torch.tanh, kernel=torch.rnn_tanh),
     "sigmoid": partial(Elman, activate=torch.sigmoid),
     "relu": partial(Elman, activate=torch.relu, kernel=torch.rnn_relu),
-    "identity": partial(Elman, activate=torch.positive),  # gives back what it is given
+    "identity": partial(Elman, activate=torch.positive),  # the identity
     "lstm": LSTM,
     "gru": GRU,
     "gru-after": GRUAfter,
@@ -312,30 +313,30 @@ CELLS: dict[CellName, Callable[..., Cell]] = {
 
 
 def cell_named(name: str) -> Callable[..., Cell]:
-    """The cell of this name, or the one in a file of one's own: `my_cells.py:Leaky`."""
+    """Return the cell of this name, or a user-defined one: `my_cells.py:Leaky`."""
     return CELLS[name] if name in CELLS else partial(own_cell, name)
 
 
 def own_cell(place: str, *, input_dim: int, hidden: int) -> Cell:
-    """Made, and seen to take a step."""
+    """Build the user's cell and run one step on zeros, so that a wrong shape is reported here."""
     kind = usercode.part(place, Cell)  # type: ignore[type-abstract]
     rows, time = 2, 3
     sizes = f"input_dim={input_dim} and hidden={hidden}"
-    with usercode.blamed(Path(usercode.split(place)[0]), f"{place} with {sizes} cannot take a step"):
+    with usercode.blamed(Path(usercode.split(place)[0]), f"{place} with {sizes} cannot run a step"):
         cell = kind(input_dim=input_dim, hidden=hidden)
         x, before = torch.zeros(rows, time, input_dim), cell.start(rows)
         projected = cell.inputs(x)
         if projected.shape[:-1] != x.shape[:-1]:
-            raise ValueError(f"inputs must change the last axis alone, and made {told(projected)} of {told(x)}")
+            raise ValueError(f"inputs must change the last axis alone, and made {shapes(projected)} of {shapes(x)}")
         after = cell.step(projected[:, 0], before)
-        if told(after) != told(before) or not isinstance(after, tuple) or after[0].shape != (rows, hidden):
+        if shapes(after) != shapes(before) or not isinstance(after, tuple) or after[0].shape != (rows, hidden):
             wanted = f"a tuple like the state, whose first is (rows, hidden) = {rows, hidden}"
-            raise ValueError(f"step must return {wanted}, and made {told(after)} of {told(before)}")
+            raise ValueError(f"step must return {wanted}, and made {shapes(after)} of {shapes(before)}")
     return cell
 
 
-def told(value: object) -> str:
-    """Shapes, in words."""
+def shapes(value: object) -> str:
+    """Describe the shapes of a value in an error message."""
     if isinstance(value, Tensor):
         return str(tuple(value.shape))
-    return f"({', '.join(map(told, value))},)" if isinstance(value, tuple) else type(value).__name__
+    return f"({', '.join(map(shapes, value))},)" if isinstance(value, tuple) else type(value).__name__

@@ -1,8 +1,8 @@
-"""Convolution over time: each token with its neighbours.
+"""Convolution over time: each token is combined with its neighbours.
 
 relu    cᵢ = relu(W x + b), in windows x of several widths side by side         Kim 2014, section 2
 gated   yᵢ = (A x + b) ⊙ σ(B x + c): a gate for each feature                    Dauphin 2016; Gehring 2017, 3.2
-A window x = [xᵢ₋ᵦ; …; xᵢ₊ₐ] of w = b + 1 + a tokens is around its token (b = ⌊(w−1)/2⌋), or ends with it (a = 0).
+A window x = [xᵢ₋ᵦ; …; xᵢ₊ₐ] of w = b + 1 + a tokens is centred at its token (b = ⌊(w−1)/2⌋), or causal (a = 0).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from regard.layers.dropout import Dropout
 
 
 def windows_of(x: Tensor, width: int) -> Tensor:
-    """Every `width` tokens that follow one another: (rows, time, dim) -> (rows, time − width + 1, width · dim)."""
+    """Return all windows of `width` consecutive tokens: (rows, time, dim) -> (rows, time − width + 1, width · dim)."""
     count = x.shape[1] - width + 1
     return torch.cat([x[:, first : first + count] for first in range(width)], -1)
 
 
 def with_ends(x: Tensor, width: int) -> Tensor:
-    """x with zeros beyond its ends, so that each token has a window around it: width − 1 places more."""
+    """Pad x with width − 1 zeros in total at both ends, so that each token has a window around it."""
     before = (width - 1) // 2
     return functional.pad(x, (0, 0, before, width - 1 - before))
 
@@ -53,12 +53,12 @@ class Windows(nn.Module):
 
 
 def evenly(one: Tensor, other: Tensor) -> Tensor:
-    """√½ (x + y): no larger than either, however many such sums follow one another (Gehring 2017, 3.4)."""
+    """Compute √½ (x + y), which keeps the variance however many such sums follow (Gehring 2017, 3.4)."""
     return (one + other) * math.sqrt(0.5)
 
 
 def steady(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
-    """A linear layer whose output is at first as large as its input, √gain times (Gehring 2017, 3.5)."""
+    """Build a linear layer whose output is initially √gain times as large as its input (Gehring 2017, 3.5)."""
     linear = nn.Linear(inputs, outputs)
     nn.init.normal_(linear.weight, std=math.sqrt(gain / inputs))
     nn.init.zeros_(linear.bias)
@@ -66,17 +66,17 @@ def steady(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
 
 
 class GatedConvolution(nn.Module):
-    """(rows, time, dim) -> (rows, time − width + 1, dim), by the windows that lie within; dropout on what is read.
+    """(rows, time, dim) -> (rows, time − width + 1, dim), by the windows within x; dropout on the input.
 
-    What stands before and after x is for the caller to say: zeros around a source, the tokens before in a target.
+    The caller pads x: with zeros around a source, with the tokens before in a target.
     """
 
     def __init__(self, *, dim: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.dim, self.width = dim, width
         self.dropout = Dropout(dropout)
-        # A gate lets at most half of the variance pass: with twice as much before it no layer enlarges what it reads.
-        # With the paper's four times, which is for vectors near 0, deep stacks of others overflow.
+        # A gate passes at most half of the variance: with a gain of 2 no layer enlarges its input. The paper's gain of
+        # 4 is for vectors near 0; deep stacks of larger ones overflow.
         self.kernel = steady(width * dim, 2 * dim, gain=2 * (1 - dropout))
 
     def forward(self, x: Tensor) -> Tensor:

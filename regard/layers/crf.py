@@ -2,7 +2,7 @@
 
     s(x, y) = Σₜ eₜ[yₜ] + Σₜ A[yₜ₋₁, yₜ] + b[y₁] + f[y_T];   p(y | x) = exp s(x, y) / Σ_y' exp s(x, y')
                                                                         Lafferty 2001; Lample 2016, section 2.2
-The forward algorithm sums over all taggings, Viterbi's algorithm finds the best, both in O(T · tags²).
+The forward algorithm sums over all tag sequences, the Viterbi algorithm finds the best one, both in O(T · tags²).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class CRF(nn.Module):
-    """Transitions between tags."""
+    """The transition scores between tags."""
 
     def __init__(self, tags: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class CRF(nn.Module):
         return torch.logsumexp(alpha + self.last, dim=1)
 
     def best(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """The likeliest tagging: (batch, time), 0 at padding."""
+        """Return the most probable tag sequence: (batch, time), 0 at padding."""
         alpha = self.first + emissions[:, 0]
         parents = []
         for now, real in zip(emissions.unbind(1)[1:], mask.unbind(1)[1:], strict=True):

@@ -1,7 +1,7 @@
 """Dropout: each number is 0 with probability p, and the others grow so that the mean stays (Srivastava 2014, 4).
 
-torch's own draws a float for every number, on one core: a third of a small Transformer's training step. Here one
-random byte decides, so p is rounded to the nearest 1/256 above 0, and the growth is that of the rounded p.
+torch's own dropout samples a float for every number, on one core: a third of a small Transformer's training step. Here
+one random byte decides, so p is rounded to the nearest 1/256 above 0, and the scale is that of the rounded p.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-CHANCES = 256  # what a byte can tell apart
+CHANCES = 256  # values of a byte
 
 
 class Dropout(nn.Dropout):

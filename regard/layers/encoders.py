@@ -1,6 +1,6 @@
 """Encoders: a source sentence becomes one state per token, and a final state where the encoder has one.
 
-An encoder reads tokens with its `embed`, which may be told more of them: how they are spelt.
+An encoder reads tokens with its `embed`, which may also read their spelling (character features).
 x = [E w ; max_j relu(W c_{j : j + 2} + b)], c the bytes of the word        Ma & Hovy 2016, section 2.1
 """
 
@@ -26,14 +26,14 @@ LETTER_DIM = 32
 class Encoded(NamedTuple):
     states: Tensor  # (batch, source, dim)
     mask: Tensor  # (batch, source)
-    final: tuple[CellState, ...]  # per layer, after the last token; empty for an encoder that does not recur
-    values: Tensor  # (batch, source, value_dim): what looking at a token brings back, its state and perhaps more
+    final: tuple[CellState, ...]  # per layer, after the last token; empty for an encoder that is not recurrent
+    values: Tensor  # (batch, source, value_dim): the values of attention, the states and optionally more
 
 
 class Embedding(nn.Module):
-    """A table of vectors of about unit length, read as √dim times that, so that a component is about 1, or `spread`.
+    """A table of vectors of about unit length, multiplied by √dim, so that a component is about 1, or `spread`.
 
-    The table itself is of a size that suits an output matrix too, where the two are tied.
+    The scale of the table suits an output matrix too (weight tying).
     """
 
     def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0, spread: float = 1.0) -> None:
@@ -48,16 +48,16 @@ class Embedding(nn.Module):
 
     @torch.no_grad()
     def put(self, place: int, vector: Tensor) -> None:
-        """Token `place` is read as this vector, (dim,), from now on."""
+        """Set the vector, (dim,), of token `place`."""
         self.weight[place] = vector / self.dim**0.5
 
 
 class Spelling(nn.Module):
-    """What the bytes of a word make: windows over them, the largest of each feature."""
+    """Character features: a convolution over the bytes of a word, and the maximum of each feature."""
 
     def __init__(self, *, filters: int, dim: int = LETTER_DIM, width: int = 3, dropout: float = 0.0) -> None:
         super().__init__()
-        self.embed = Embedding(vocab=BYTES + 1, dim=dim, dropout=dropout)  # 0: beyond the word's end
+        self.embed = Embedding(vocab=BYTES + 1, dim=dim, dropout=dropout)  # 0: padding after the word's end
         self.windows = Windows(input_dim=dim, filters=filters, widths=(width,))
         self.output_dim = filters
 
@@ -69,15 +69,15 @@ class Spelling(nn.Module):
 
 
 class WordReader(nn.Module):
-    """A token's vector; beside it, where words are spelt out, what their letters make. In training some words are
-    hidden (word dropout), so that a word's neighbours must do without it."""
+    """A token's vector, with character features appended if `spelling` is given. In training some words are hidden
+    (word dropout), so that the model learns from their neighbours."""
 
     def __init__(self, *, embed: Embedding, spelling: Spelling | None = None, hidden_words: float = 0.0) -> None:
         super().__init__()
         self.embed = embed
         self.spelling = spelling
         self.hidden_words = hidden_words
-        self.beside = () if spelling is None else ("spelling",)  # what it is told beside the tokens, by name
+        self.beside = () if spelling is None else ("spelling",)  # further inputs besides the tokens, by name
         self.output_dim = embed.dim + (spelling.output_dim if spelling else 0)
 
     def forward(self, tokens: Tensor, letters: Tensor | None = None) -> Tensor:
@@ -92,7 +92,7 @@ class WordReader(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """hₜ = f(xₜ, hₜ₋₁), one way or both; `reverse` reads the sentence last word first (Sutskever 2014, 3.3)."""
+    """hₜ = f(xₜ, hₜ₋₁), optionally bidirectional; `reverse` reads it from right to left (Sutskever 2014, 3.3)."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RecurrentEncoder(nn.Module):
         recurrent: Recurrent,
         dropout: float = 0.0,
         reverse: bool = False,
-        lexical: bool = False,  # a token's value is its own vector beside its state
+        lexical: bool = False,  # a token's value is its own vector and its state
     ) -> None:
         super().__init__()
         self.embed = embed
@@ -122,8 +122,8 @@ class RecurrentEncoder(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Every token looks at every token of its sentence, layer upon layer (Vaswani 2017, 3.1); with `first`, a learnt
-    vector stands before them all (<cls>: Devlin 2019)."""
+    """Layers of self-attention over the sentence (Vaswani 2017, 3.1); with `first`, a learned vector precedes it
+    (<cls>: Devlin 2019)."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class TransformerEncoder(nn.Module):
 
 
 class ConvolutionalEncoder(nn.Module):
-    """Windows of tokens, and windows of windows; from the second layer on each adds to what it reads (Kim 2014)."""
+    """Layers of convolution over tokens; from the second layer on they are residual (Kim 2014)."""
 
     def __init__(self, *, embed: nn.Module, windows: Sequence[Windows], dropout: float = 0.0) -> None:
         super().__init__()

@@ -5,9 +5,9 @@
     adaptive   p(v) = p(cluster of v) p(v | cluster); a frequent word is its own cluster    Grave 2017
 
 loss = −Σₜ [(1 − ε) log p(yₜ) + ε/V Σᵥ log p(v)]   (label smoothing ε: Szegedy 2016, section 7)
-∂loss/∂logits = p − (1 − ε) onehot(y) − ε/V, so the gradient can be formed where the logits stand, a few rows at a time.
+∂loss/∂logits = p − (1 − ε) onehot(y) − ε/V, so the gradient can overwrite the logits, a few rows at a time.
 
-A head reads the latest `reach` tokens itself: `recent` (…, reach), the latest last, <pad> where there is none yet.
+A head may read the latest `reach` tokens itself: `recent` (…, reach), the latest last, <pad> where there is none yet.
 The hash of a context, latest token first: h₀ = 0, hₖ = mix(hₖ₋₁ ⊕ tokenₖ), mix(h) = g ⊕ (g ⋙ 32) with
 g = h · 0x9E3779B97F4A7C15 mod 2⁶⁴; its row is (hₖ mod 2⁶³) mod rows. Integers only, so it is the same on every machine.
 """
@@ -25,15 +25,15 @@ from torch.autograd.function import once_differentiable
 from regard.interface import Loss, Padded, UserError
 
 ROWS_AT_ONCE = 2048  # tokens whose logits are in memory together
-NONE = -1  # in place of a row: no feature; counted from the end, the row after all others
+NONE = -1  # no feature; as an index, the extra row after all others
 MIX = 0x9E3779B97F4A7C15 - 2**64  # the same bits as a signed number
-NARROWING = 4  # each cluster's vectors are so much narrower than those before
+NARROWING = 4  # each cluster's vectors are narrower by this factor than those before
 
 
 class Head(Protocol):
-    """Hidden states in, distributions or a loss out."""
+    """Computes logits or the loss from hidden states."""
 
-    reach: int  # how many of the latest tokens it reads itself
+    reach: int  # how many of the latest tokens it reads
 
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor: ...
 
@@ -41,16 +41,16 @@ class Head(Protocol):
 
 
 def log_probs_of(logits: Tensor, answers: Padded) -> Tensor:
-    """ln p of each answer, 0 at padding: (batch, time, vocab) -> (batch, time); at least in float32."""
+    """Compute ln p of each answer, 0 at padding: (batch, time, vocab) -> (batch, time); at least in float32."""
     exact = logits if logits.dtype is torch.float64 else logits.float()
     return exact.log_softmax(-1).gather(-1, answers.values[..., None])[..., 0] * answers.mask
 
 
 class Features(nn.Module):
-    """Σₖ tableₖ[row of the last k tokens]; a context that reaches before the text's beginning has none."""
+    """Σₖ tableₖ[row of the last k tokens]; a context that reaches before the beginning of the text has no row."""
 
     __call__: Callable[..., Tensor]
-    pace = 10.0  # a row is met in few steps: at the others' rate it has not come far from 0 when training ends
+    pace = 10.0  # a row occurs in few steps: at the usual learning rate it would stay near 0
 
     def __init__(self, *, vocab: int, reach: int, rows: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Features(nn.Module):
         self.table = nn.Parameter(torch.zeros(reach * rows, vocab))  # tableₖ is its k-th block of rows
 
     def places(self, recent: Tensor) -> Tensor:
-        """Rows of the table, order by order: (…, reach) -> (…, reach), NONE where <pad> is in the context."""
+        """Return rows of the table, order by order: (…, reach) -> (…, reach), NONE where <pad> is in the context."""
         recent = recent.long()
         mixed, there = torch.zeros_like(recent[..., 0]), torch.ones_like(recent[..., 0], dtype=torch.bool)
         places = []
@@ -83,7 +83,7 @@ def _summed_rows(table: Tensor, places: Tensor) -> Tensor:
 
 
 class _SoftmaxLoss(torch.autograd.Function):
-    """Sums of the objective and of −log p(y); one array of logits, which becomes its own gradient."""
+    """Sums the objective and −log p(y); the gradient overwrites the array of logits."""
 
     @staticmethod
     def forward(
@@ -95,7 +95,7 @@ class _SoftmaxLoss(torch.autograd.Function):
         smoothing: float,
         table: Tensor | None,
         places: Tensor | None,
-        wanted: bool,  # whether gradients are: inside a Function PyTorch does not say
+        wanted: bool,  # whether gradients are needed, which a Function cannot ask PyTorch
     ) -> tuple[Tensor, Tensor]:
         learning = wanted and any(ctx.needs_input_grad)
         exact = torch.promote_types(hidden.dtype, torch.float32)
@@ -103,7 +103,7 @@ class _SoftmaxLoss(torch.autograd.Function):
         objective = nll = torch.zeros((), dtype=exact, device=hidden.device)
         slopes, matrix_slope, bias_slope = [], torch.zeros_like(weight), torch.zeros_like(bias)
         table_slope = None
-        if table is not None and learning:  # one more row than the table, the last: what has no feature goes there
+        if table is not None and learning:  # one more row than the table, for tokens without a feature
             table_slope = table.new_zeros(len(table) + 1, table.shape[1])
         for start in range(0, max(len(hidden), 1), ROWS_AT_ONCE):
             now = slice(start, start + ROWS_AT_ONCE)
@@ -144,7 +144,7 @@ class _SoftmaxLoss(torch.autograd.Function):
 
 
 class SoftmaxHead(nn.Module):
-    """A linear layer over the vocabulary, its matrix its own or shared with an embedding."""
+    """A linear layer over the vocabulary, whose matrix may be shared with an embedding (weight tying)."""
 
     reach = 0
 
@@ -165,7 +165,7 @@ class SoftmaxHead(nn.Module):
         return self.loss_beside(None, None, hidden, targets)
 
     def loss_beside(self, table: Tensor | None, places: Tensor | None, hidden: Tensor, targets: Padded) -> Loss:
-        """With rows of a table beside it, if there are any: places (batch, target, orders)."""
+        """Compute the loss; rows of a feature table are added to the logits: places (batch, target, orders)."""
         real = targets.mask
         answers = targets.values[real]
         smoothing = self.smoothing if self.training else 0.0
@@ -176,7 +176,7 @@ class SoftmaxHead(nn.Module):
 
 
 class FeatureHead(nn.Module):
-    """A SoftmaxHead with hashed n-gram features beside it: what the last few tokens say by themselves.
+    """A SoftmaxHead with hashed n-gram features added: the direct evidence of the last few tokens.
 
     Two contexts may share a row; more rows make that rarer, and cost rows · vocab parameters for each order.
     """
@@ -207,12 +207,12 @@ class FeatureHead(nn.Module):
 
 def _given(recent: Tensor | None) -> Tensor:
     if recent is None:
-        raise ValueError("a FeatureHead needs the recent tokens")
+        raise ValueError("a FeatureHead needs the recent tokens: pass them")
     return recent
 
 
 def adaptive_cutoffs(vocab: int) -> tuple[int, ...]:
-    """The tenth of the ids that is most frequent stands by itself, then come those to a third, then the rest.
+    """Split the ids into clusters: the most frequent tenth, the ids up to a third, and the rest.
 
     Ids are ranks: vocabularies of words are sorted by frequency.
     """
@@ -221,10 +221,10 @@ def adaptive_cutoffs(vocab: int) -> tuple[int, ...]:
 
 
 class AdaptiveHead(nn.Module):
-    """Full width for frequent words, less for rare ones: cheaper the larger the vocabulary. No label smoothing."""
+    """Adaptive softmax: full width for frequent words, less for rare ones; it has no label smoothing."""
 
     reach = 0
-    place: Tensor  # empty: of the precision that the clusters are in
+    place: Tensor  # empty; it has the precision of the clusters
 
     def __init__(self, *, dim: int, vocab: int, cutoffs: Sequence[int]) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class AdaptiveHead(nn.Module):
 
 
 def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
-    """PyTorch's adaptive softmax gathers its clusters in one array, which cannot hold two precisions."""
+    """Disable autocast: PyTorch's adaptive softmax collects its clusters in one array, which has one precision."""
     known = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
@@ -265,7 +265,7 @@ HeadName = Literal["softmax", "adaptive"]
 
 
 def head(name: HeadName, *, dim: int, vocab: int, tied: nn.Parameter | None = None) -> SoftmaxHead | AdaptiveHead:
-    """The head of that name; an adaptive one has matrices of its own."""
+    """Build the head of that name; an adaptive one has its own matrices."""
     if name == "softmax":
         return SoftmaxHead(dim=dim, vocab=vocab, tied=tied)
     return AdaptiveHead(dim=dim, vocab=vocab, cutoffs=adaptive_cutoffs(vocab))

@@ -1,4 +1,4 @@
-"""What can be seen in a module: its attentions, its recurrent layers, and what turns tokens into vectors."""
+"""Finds the attentions, recurrent layers and embeddings of a module, for `look`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.layers.recurrent import Recurrent
 
 
 def attentions_in(module: nn.Module) -> list[Attention]:
-    """In module order, so the first layer first."""
+    """List them in module order, so the first layer first."""
     return [part for part in module.modules() if isinstance(part, Attention)]
 
 
@@ -27,12 +27,12 @@ def seen(
     keys: SideName,
     extra: int = 0,
 ) -> tuple[SeenAttention, ...]:
-    """Attentions of one kind, numbered."""
+    """Number the attentions of one kind."""
     return tuple(SeenAttention(part, kind, layer, queries, keys, extra) for layer, part in enumerate(parts, start=1))
 
 
 def recurrences_in(module: nn.Module, side: SideName) -> tuple[SeenRecurrence, ...]:
-    """The recurrent layers in it, each numbered among those of its direction."""
+    """List the recurrent layers of a module, numbered in each direction."""
     layers: Counter[bool] = Counter()
     found = []
     for cell, backwards, two_ways in cells_in(module):
@@ -42,8 +42,8 @@ def recurrences_in(module: nn.Module, side: SideName) -> tuple[SeenRecurrence, .
 
 
 def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, bool, bool]]:
-    """Each cell; whether it reads backwards; whether another reads the same the other way round. `flipped`: what the
-    module reads has been reversed. A cell inside a cell is no layer."""
+    """Yield each cell, whether it reads backwards, and whether its layer is bidirectional. `flipped`: the input of the
+    module has been reversed. A cell inside a cell is not a layer."""
     if isinstance(module, Cell):
         yield module, flipped, False
     elif isinstance(module, Recurrent):
@@ -58,7 +58,7 @@ def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, b
 def inside_of(
     reads: nn.Module, attentions: tuple[SeenAttention, ...], recurrences: tuple[SeenRecurrence, ...]
 ) -> Inside:
-    """With the `embed` of what reads, if it has one, and the table of vectors in that."""
+    """Build an Inside with the `embed` of the reader, if it has one, and the Embedding in it."""
     reader = dict(reads.named_children()).get("embed")
     table = reader.embed if isinstance(reader, WordReader) else reader
     return Inside(attentions, recurrences, reader, table if isinstance(table, Embedding) else None)

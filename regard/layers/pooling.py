@@ -1,9 +1,9 @@
-"""Pooling: one vector of a whole sentence, from the states of its tokens.
+"""Pooling: one vector for a whole sentence, from the hidden states of its tokens.
 
-last        [→h_T ; ←h₁], what each direction had when it had read everything
+last        [→h_T ; ←h₁], the final state of each direction
 mean, max   over the real tokens, each feature by itself
-first       the state of the token that stands before the sentence (<cls>: Devlin 2019)
-attention   Σᵢ αᵢ hᵢ, α = softmax(score(q, hᵢ)), q learnt: which words decide       Yang 2016, section 2.2
+first       the state of the token before the sentence (<cls>: Devlin 2019)
+attention   Σᵢ αᵢ hᵢ, α = softmax(score(q, hᵢ)), q learned: which words decide      Yang 2016, section 2.2
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class First(nn.Module):
 
 
 class Attentive(nn.Module):
-    """One learnt query looks at every token."""
+    """One learned query attends to every token."""
 
     def __init__(self, dim: int, *, name: ScoreName = "additive") -> None:
         super().__init__()

@@ -1,13 +1,13 @@
-"""Where a token stands: what is added to its vector, how its query and key turn, what each pair of places gets.
+"""Positional encoding: added to a token's vector, rotating its query and key, or a bias for each pair of positions.
 
     sinusoidal   x + p(i),  p(i, 2j) = sin(i / 10000^(2j/d)),  p(i, 2j+1) = cos(i / 10000^(2j/d))    Vaswani 2017, 3.5
-    learned      x + P[i], a table as long as the longest text it was made for                       Gehring 2017, 3.1
-    rotary       queries and keys are turned by their place: (M_i q)ᵀ (M_j k) = qᵀ M_(j−i) k         Su 2021, 3.2
+    learned      x + P[i], a table with one row per position                                         Gehring 2017, 3.1
+    rotary       queries and keys are rotated by position: (M_i q)ᵀ (M_j k) = qᵀ M_(j−i) k           Su 2021, 3.2
     alibi        qᵀk − m_h |i − j|,  m_h = 2^(−8h/H) in head h of H                                  Press 2022, 3
-    t5           qᵀk + b_h[bucket(j − i)]: learnt, one bucket for each near distance, then wider     Raffel 2020, 2.1
-                 and wider ones; all layers of a stack share them
+    t5           qᵀk + b_h[bucket(j − i)]: learned, one bucket per small distance, then wider ones   Raffel 2020, 2.1
+                 for larger distances; all layers of a stack share them
 
-Moving by τ turns each (sin, cos) pair by one angle: p(t + τ) = M_τ p(t) for every t. With the last three a weight
+Moving by τ rotates each (sin, cos) pair by one angle: p(t + τ) = M_τ p(t) for every t. With the last three a weight
 depends on the distance alone.
 """
 
@@ -25,28 +25,28 @@ from regard.config import choose
 from regard.interface import UserError
 from regard.layers.attention import Turn
 
-AddedName = Literal["sinusoidal", "learned"]  # those that only add, and so need no attention
+AddedName = Literal["sinusoidal", "learned"]  # only added to vectors, so they work without attention
 PositionName = Literal["sinusoidal", "learned", "rotary", "alibi", "t5"]
 EXACT = 1e-9  # less than any two thresholds differ by
 
 
 class Positions(nn.Module):
-    """Tells a stack where its tokens stand. This one tells nothing; each kind overrides what it needs.
+    """Gives a stack the positions of its tokens. This base does nothing; each kind overrides what it needs.
 
-    Places are (time,), or (rows, time) where rows stand at different ones."""
+    Places are (time,), or (rows, time) where rows have different positions."""
 
-    longest: int | None = None  # how many places there are; None: any number
+    longest: int | None = None  # number of positions; None: no limit
 
     def add(self, x: Tensor, places: Tensor) -> Tensor:
-        """x (rows, time, dim) with what is added to it: the same shape."""
+        """Return x (rows, time, dim) with positions added: the same shape."""
         return x
 
     def turn(self, x: Tensor, places: Tensor) -> Turn | None:
-        """What turns the queries and keys, (rows, heads, time, head_dim), made of x, (rows, time, dim)."""
+        """Return the rotation of queries and keys, (rows, heads, time, head_dim), for x (rows, time, dim)."""
         return None
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """What the score of each pair gets: places (rows, target) or (target,), and (source,)
+        """Return the bias added to the score of each pair: places (rows, target) or (target,), and (source,)
         -> (rows or 1, heads, target, source)."""
         return None
 
@@ -55,7 +55,7 @@ class Positions(nn.Module):
 
 
 class Sinusoidal(Positions):
-    """Any length, no parameters: computed when asked for, so it is always of x's device and dtype."""
+    """Any length, no parameters; computed on demand in x's device and dtype."""
 
     def __init__(self, *, dim: int) -> None:
         super().__init__()
@@ -87,20 +87,20 @@ class Learned(Positions):
 
 
 class Rotary(Positions):
-    """Turns the pair (x₂ⱼ, x₂ⱼ₊₁) of a head's features at place i by i / 10000^(2j/dim)."""
+    """Rotates the pair (x₂ⱼ, x₂ⱼ₊₁) of a head's features at position i by i / 10000^(2j/dim)."""
 
     def __init__(self, *, dim: int) -> None:
         super().__init__()
         if dim % 2:
             raise UserError(
-                f"Rotary positions turn features two by two, and a head of width {dim} leaves one over: "
+                f"Rotary positions rotate pairs of features, and a head of width {dim} is odd: "
                 "choose dim and heads such that dim / heads is even."
             )
-        self.dim = dim  # of a head
+        self.dim = dim  # width of a head
 
     def turn(self, x: Tensor, places: Tensor) -> Turn:
         angles = _angles(places, self.dim, x).unsqueeze(-3)  # ([rows,] 1, time, dim / 2)
-        turns = torch.polar(torch.ones_like(angles), angles)  # as complex numbers a turn is one product
+        turns = torch.polar(torch.ones_like(angles), angles)  # with complex numbers a rotation is one product
 
         def turn(x: Tensor) -> Tensor:
             pairs = torch.view_as_complex(x.to(angles.dtype).reshape(*x.shape[:-1], -1, 2))
@@ -110,7 +110,7 @@ class Rotary(Positions):
 
 
 class ALiBi(Positions):
-    """Attention with linear biases: the farther a key, the less of it is seen, in each head at its own rate."""
+    """Attention with linear biases: the weight falls with distance, in each head at its own rate."""
 
     slopes: Tensor
 
@@ -123,7 +123,7 @@ class ALiBi(Positions):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """2^(−8h/H), h = 1 … H, for a power of two; further heads lie between, every second slope of twice as many."""
+    """Compute 2^(−8h/H), h = 1 … H, for a power of two; other heads take every second slope of twice as many."""
     power = 2 ** (heads.bit_length() - 1)
     slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
     between = [2 ** (-4 * head / power) for head in range(1, 2 * power + 1, 2)]
@@ -131,22 +131,22 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 class T5(Positions):
-    """A bias for each head and bucket of distances; `causal`: all buckets are for what lies before."""
+    """A bias for each head and bucket of distances; `causal`: all buckets are for earlier positions."""
 
-    edges: Tensor  # where a new bucket begins
+    edges: Tensor  # the first distance of each bucket
 
     def __init__(self, *, heads: int, causal: bool, buckets: int = 32, furthest: int = 128) -> None:
         super().__init__()
-        self.side = buckets if causal else buckets // 2  # buckets each way
+        self.side = buckets if causal else buckets // 2  # buckets in each direction
         self.causal = causal
-        near = self.side // 2  # distances with a bucket of their own; the others grow up to `furthest`
+        near = self.side // 2  # distances with their own bucket; wider buckets follow up to `furthest`
         growth = (furthest / near) ** (1 / (self.side - near))
         wide = [math.ceil(near * growth**step - EXACT) for step in range(1, self.side - near)]
         self.register_buffer("edges", torch.tensor([*range(1, near + 1), *wide]), persistent=False)
         self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bucket(self, distances: Tensor) -> Tensor:
-        """Of key minus query."""
+        """Return the bucket of a distance, key minus query."""
         apart = (-distances).clamp(min=0) if self.causal else distances.abs()
         near_or_far = torch.bucketize(apart, self.edges, right=True)
         return near_or_far if self.causal else near_or_far + self.side * (distances > 0)
@@ -157,13 +157,13 @@ class T5(Positions):
 
 
 def _distances(queries: Tensor, keys: Tensor) -> Tensor:
-    """Key minus query: (target,) or (rows, target), and (source,) -> (rows or 1, 1, target, source)."""
+    """Compute key minus query: (target,) or (rows, target), and (source,) -> (rows or 1, 1, target, source)."""
     return keys - queries.reshape(-1, 1, queries.shape[-1], 1)
 
 
 def _angles(places: Tensor, dim: int, like: Tensor) -> Tensor:
-    """i / 10000^(2j/dim): (…, time) -> (…, time, ⌈dim / 2⌉)."""
-    exact = torch.promote_types(like.dtype, torch.float32)  # half precision cannot count beyond 2048
+    """Compute i / 10000^(2j/dim): (…, time) -> (…, time, ⌈dim / 2⌉)."""
+    exact = torch.promote_types(like.dtype, torch.float32)  # half precision has no integers beyond 2048
     pairs = torch.arange(0, dim, 2, device=like.device, dtype=exact)
     return places.to(exact)[..., None] / 10000 ** (pairs / dim)
 
@@ -178,5 +178,5 @@ POSITIONS: dict[str, Callable[[int, int, int, bool], Positions]] = {  # of dim, 
 
 
 def position(name: str, *, dim: int, longest: int, heads: int = 1, causal: bool = False) -> Positions:
-    """The positions of that name, for states of width dim; `longest` limits learned ones alone."""
+    """Build the positions of that name, for states of width dim; `longest` limits only learned ones."""
     return choose(POSITIONS, name, "The kind of positions")(dim, heads, longest, causal)

@@ -1,14 +1,14 @@
-"""Recurrence: any cell, unrolled over time, stacked in layers, read in one direction or both.
+"""Recurrent networks: any cell, unrolled over time, in stacked layers, in one direction or bidirectional.
 
-Deep:           layer l + 1 reads layer l's outputs, H(x); what leaves it is y
+Deep:           layer l + 1 reads layer l's outputs; H(x) is the recurrence, y its output
     none        y = H(x)
     residual    y = x + H(x)                                          He 2015; recurrent: Wu 2016, 3.1
     highway     y = g ⊙ H(x) + (1 − g) ⊙ x,  g = σ(x W_T + b_T)       Srivastava 2015
 Bidirectional:  outputs [→hₜ ; ←hₜ] from two sets of weights          Schuster & Paliwal 1997
 
-One loop unrolls every cell, a stranger's too: inputs for all steps in one product, and each matrix's gradient in one.
-Where PyTorch has a faster kernel for the cell, that runs instead and gives the same. Padding is never read: a row's
-state stands still after its last real token.
+One loop unrolls every cell, also a user-defined one: one product computes the inputs of all steps, and one each
+matrix's gradient. If PyTorch has a faster kernel for the cell, that runs instead with the same result. Padding is never
+read: a row's state does not change after its last real token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.fast.switch import held, kernels_run
 from regard.layers.fast.weight_gradients import gathered
 
-States = tuple[State, ...]  # of each layer
+States = tuple[State, ...]  # one per layer
 Skip = Literal["none", "residual", "highway"]
 
 
@@ -38,7 +38,7 @@ class Highway(nn.Module):
         super().__init__()
         self.gate = nn.Linear(dim, dim)
         nn.init.xavier_uniform_(self.gate.weight)
-        nn.init.constant_(self.gate.bias, -1.0)  # at first most of x passes as it is (section 2.2)
+        nn.init.constant_(self.gate.bias, -1.0)  # at first most of x passes unchanged (section 2.2)
 
     def forward(self, x: Tensor, changed: Tensor) -> Tensor:
         g = torch.sigmoid(self.gate(x))
@@ -59,7 +59,7 @@ SKIPS: dict[str, Callable[[int], nn.Module]] = {"residual": Residual, "highway":
 
 
 class Recurrent(nn.Module):
-    """Layers of one cell over time."""
+    """Recurrent layers of one cell."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Recurrent(nn.Module):
         layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,  # between layers
-        skip: Skip = "none",  # what a layer's input does beside it, from the second layer on
-        fused: bool = True,  # PyTorch's kernel where the cell has one
+        skip: Skip = "none",  # skip connection around each layer, from the second on
+        fused: bool = True,  # use PyTorch's kernel if there is one for the cell
     ) -> None:
         super().__init__()
         self.output_dim = 2 * hidden if bidirectional else hidden
@@ -88,7 +88,7 @@ class Recurrent(nn.Module):
         self.skips = nn.ModuleList(SKIPS[skip](self.output_dim) for _ in widths[1:] if skip != "none")
 
     def start(self, rows: int) -> States:
-        """Every layer's state before anything is read."""
+        """Return the initial state of every layer."""
         starts = tuple(cell.start(rows) for cell in self.forwards)
         if not self.bidirectional:
             return starts
@@ -127,14 +127,14 @@ class Recurrent(nn.Module):
         return x, tuple(finals)
 
     def _pass(self, layer: int, x: Tensor, changed: Tensor) -> Tensor:
-        """What leaves a layer that made `changed` of x."""
+        """Return the output of a layer with input x and recurrence `changed`."""
         passed: Tensor = self.skips[layer - 1](x, changed) if layer and len(self.skips) else changed
         return passed
 
     def step(self, x: Tensor, state: States) -> tuple[Tensor, States]:
-        """One step of every layer: x (rows, input_dim) -> output (rows, output_dim) and the next state."""
+        """Run one step of every layer: x (rows, input_dim) -> output (rows, output_dim) and the next state."""
         if self.bidirectional:
-            raise UserError("a bidirectional network cannot go step by step: it reads the future")
+            raise UserError("A bidirectional network cannot run step by step: set bidirectional to false.")
         after = []
         for layer, (cell, before) in enumerate(zip(self.forwards, state, strict=True)):
             below = self.dropout(x) if layer else x
@@ -146,9 +146,9 @@ class Recurrent(nn.Module):
 
 
 def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
-    """The recurrence itself: x (batch, time, input_dim) -> outputs (batch, time, hidden), final state."""
+    """Unroll a cell over time: x (batch, time, input_dim) -> outputs (batch, time, hidden), final state."""
     outputs = []
-    steps = cell.inputs(x).transpose(0, 1).contiguous().unbind()  # time × (batch, projected), each in one piece
+    steps = cell.inputs(x).transpose(0, 1).contiguous().unbind()  # time × (batch, projected), each contiguous
     with gathered(cell):
         for t, projected in enumerate(steps):
             after = cell.step(projected, state)
@@ -163,7 +163,7 @@ def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Te
 
 
 class Trace:
-    """What the cells of a model carried, step by step, by the path of the cell; in the order in which it read."""
+    """The states and gates of a model's cells, step by step, by the path of the cell, in reading order."""
 
     def __init__(self, model: nn.Module) -> None:
         self.names: dict[nn.Module, str] = {
@@ -184,15 +184,15 @@ _tracing: ContextVar[tuple[Trace, ...]] = ContextVar("tracing", default=())
 
 @contextmanager
 def trace(model: nn.Module) -> Iterator[Trace]:
-    """Keep every state and gate while the model runs. States are those that the outputs were made of, so that gradients
-    to them can be asked for; kernels, which show none, stand aside."""
+    """Record every state and gate while the model runs. The states are part of the gradient graph, so that gradients to
+    them can be computed; PyTorch's kernels, which hide them, are not used."""
     kept = Trace(model)
     with held(_tracing, (*_tracing.get(), kept)):
         yield kept
 
 
 def note_step(cell: Cell, projected: Tensor, before: State, after: State) -> None:
-    """For whoever traces: this cell took this step."""
+    """Record a step of a cell in the active traces."""
     for kept in _tracing.get():
         if cell in kept.names:
             kept.states[kept.names[cell]].append(after)
@@ -201,7 +201,7 @@ def note_step(cell: Cell, projected: Tensor, before: State, after: State) -> Non
 
 
 def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Each row backwards within its own length; padding stays where it is. (batch, time, ·) -> the same."""
+    """Reverse each row within its own length; padding stays at the end. (batch, time, ·) -> the same."""
     if mask is None:
         return x.flip(1)
     batch, time, _ = x.shape
@@ -212,7 +212,7 @@ def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def check(mask: Tensor) -> Tensor | None:
-    """The mask, if it pads at the end; None if it pads nothing."""
+    """Check that the mask pads at the end; None if there is no padding."""
     if mask.is_meta:
         return mask  # no values to read
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
@@ -221,11 +221,11 @@ def check(mask: Tensor) -> Tensor | None:
 
 
 def join(ahead: State, back: State) -> State:
-    """Two directions' states side by side: 2 × (rows, hidden) -> (rows, 2·hidden)."""
+    """Concatenate the states of two directions: 2 × (rows, hidden) -> (rows, 2·hidden)."""
     return tuple(torch.cat(parts, dim=-1) for parts in zip(ahead, back, strict=True))
 
 
 def split(state: State) -> tuple[State, State]:
-    """What `join` joined."""
+    """Split what `join` joined."""
     halves = [part.chunk(2, dim=-1) for part in state]
     return tuple(ahead for ahead, _ in halves), tuple(back for _, back in halves)

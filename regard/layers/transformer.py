@@ -1,11 +1,11 @@
-"""The Transformer's stack: look at one another, look at a memory, think each for oneself; six times over.
+"""The Transformer's stack: layers of self-attention, cross-attention and feed-forward networks.
 
     pre    x + f(norm(x))       Xiong 2020, 3        post   norm(x + f(x))       Vaswani 2017, 3.1
     f      self-attention, cross-attention or FFN;   FFN(x) = relu(x W₁ + b₁) W₂ + b₂
 
-Training reads all positions at once under a causal mask; generating reads one at a time and keeps the keys
-and values of earlier ones in a Cache. The two agree. Where tokens stand is known to self-attention alone; rotary
-positions turn a key before it is cached.
+Training reads all positions together under a causal mask; decoding reads one at a time and keeps the keys and values of
+earlier ones in a KV cache (`Cache`). Both give the same result. Positions enter self-attention alone; rotary positions
+rotate a key before it is cached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from regard.layers.positions import Positions
 
 
 def causal(time: int, device: torch.device | str | None = None) -> Tensor:
-    """Each position may look at itself and back: (1, time, time)."""
+    """Build the causal mask: each position may attend to itself and to earlier ones, (1, time, time)."""
     return torch.ones(1, time, time, dtype=torch.bool, device=device).tril()
 
 
@@ -35,7 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class FeedForward(nn.Module):
-    """activation(x W₁ + b₁) W₂ + b₂, at every position alike."""
+    """The feed-forward network: activation(x W₁ + b₁) W₂ + b₂, the same at every position."""
 
     def __init__(self, *, dim: int, hidden: int, dropout: float = 0.0, activation: str = "relu") -> None:
         super().__init__()
@@ -53,14 +53,15 @@ class FeedForward(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Each token by its own mean and variance, so padding has no say."""
+    """Layer normalisation: each token by its own mean and variance, so padding has no effect."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         return super().forward(x)
 
 
 class BatchNorm(nn.Module):
-    """Each feature by its mean and variance over the real tokens of a batch; in use, of training's."""
+    """Batch normalisation: each feature by its mean and variance over the real tokens of a batch; after training, by
+    running averages."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -98,25 +99,25 @@ FIRST_CAPACITY = 16  # positions; doubles when full
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the positions read so far. Rows may differ in length.
+    """The KV cache: keys and values of the positions read so far. Rows may differ in length.
 
-    The buffers are preallocated and written in place, so appending uses a cache up.
+    The buffers are preallocated and written in place, so a cache can be appended to once.
     """
 
     keys: Tensor  # (rows, heads, capacity, dim)
     values: Tensor  # (rows, heads, capacity, dim)
-    lengths: Tensor  # (rows,): how many are written in each row
-    longest: int  # no row is longer: known here without asking the device
+    lengths: Tensor  # (rows,): positions in each row
+    longest: int  # the longest row, known without waiting for the device
 
     @property
     def mask(self) -> Tensor:
-        """True where something is written: (rows, 1, longest)."""
+        """Return the mask of cached positions: (rows, 1, longest)."""
         return (torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None])[:, None]
 
     def append(self, keys: Tensor, values: Tensor, real: Tensor | None = None) -> Cache:
-        """keys, values (rows, heads, time, dim): each row's go to the end of that row.
+        """Append keys and values (rows, heads, time, dim) to the end of each row.
 
-        With real (rows, time), padded at the end, only real ones count; what comes next overwrites the rest.
+        With real (rows, time), padded at the end, only real ones count; the next append overwrites the rest.
         """
         rows, _, time, _ = keys.shape
         longest = self.longest + time
@@ -133,29 +134,29 @@ class Cache:
         if longest <= capacity:
             return self
         more = max(2 * capacity, longest) - capacity
-        # Zeros, since a weight of 0 times whatever memory held before might be NaN.
+        # Zeros, since a weight of 0 times uninitialised memory might be NaN.
         keys, values = (F.pad(buffer, (0, 0, 0, more)) for buffer in (self.keys, self.values))
         return dataclasses.replace(self, keys=keys, values=values)
 
 
-Memories = tuple[Memory, ...]  # a layer each
+Memories = tuple[Memory, ...]  # one per layer
 Caches = tuple[Cache, ...]
 
 
 def over_cache(cache: Cache, mask: Tensor) -> Tensor:
-    """What new positions may look at once appended: all that is cached, and one another as `mask` says.
+    """Build the mask of new positions: they may attend to all cached ones, and to one another as `mask` allows.
 
     mask (rows or 1, 1 or time, time) -> (rows, 1 or time, cache.longest + time).
     """
     time = mask.shape[-1]
     behind = torch.arange(cache.longest + time, device=mask.device) - cache.lengths[:, None]
-    behind = behind[:, None].expand(-1, mask.shape[1], -1)  # where a place lies, counted from the row's first new one
+    behind = behind[:, None].expand(-1, mask.shape[1], -1)  # positions relative to the row's first new one
     among_new = mask.expand(len(cache.lengths), -1, -1).gather(2, behind.clamp(0, time - 1))
     return (behind < 0) | (among_new & (behind < time))
 
 
 class Residual(nn.Module):
-    """x + f(norm(x)) (pre) or norm(x + f(x)) (post), in two halves: what f reads, what its answer does."""
+    """x + f(norm(x)) (pre) or norm(x + f(x)) (post), in two halves: the input of f, and the sum with its output."""
 
     def __init__(self, *, dim: int, dropout: float, pre: bool, normalisation: str) -> None:
         super().__init__()
@@ -172,7 +173,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, cross-attention if there is something to look at, feed-forward."""
+    """Self-attention, cross-attention if there is a memory, and a feed-forward network."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class Block(nn.Module):
         heads: int,
         cross: bool,
         feed_forward: Callable[[], FeedForward],
-        residual: Callable[[], Residual],  # a new one around each part
+        residual: Callable[[], Residual],  # builds the residual connection around each part
     ) -> None:
         super().__init__()
         self.self_attention = MultiHead(heads=heads, query_dim=dim)
@@ -203,7 +204,7 @@ class Block(nn.Module):
         cache: Cache | None,
         turn: Turn | None = None,
     ) -> tuple[Tensor, Cache | None]:
-        """x (rows, time, dim); mask over what self-attention sees: the cache, if there is one, and x."""
+        """x (rows, time, dim); mask over the keys of self-attention: the cache, if there is one, and x."""
         read = self.self_residual.read(x, real)
         itself = self.self_attention.memory(read, read, mask, turn)
         if cache is not None:
@@ -214,8 +215,8 @@ class Block(nn.Module):
 
         if self.cross_attention is not None:
             if memory is None:
-                raise ValueError("a Stack with cross=True needs memories")
-            # An example's hypotheses are so many more queries: its memory is shared, never copied.
+                raise ValueError("a Stack with cross=True needs memories: pass them")
+            # An example's hypotheses are additional queries: its memory is shared, never copied.
             read = self.cross_residual.read(x, real)
             queries = read.reshape(memory.keys.shape[0], -1, x.shape[-1])  # (batch, width · time, dim)
             x = self.cross_residual.add(x, self.cross_attention(queries, memory).view_as(x), real)
@@ -225,9 +226,9 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Positions, blocks one upon another, and a last norm where these leave their sum unnormalised (pre)."""
+    """Positions, a stack of blocks, and a final norm if they are pre-norm."""
 
-    place: Tensor  # empty: of the device and dtype that the stack was moved to
+    place: Tensor  # empty; it has the stack's device and dtype
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class Stack(nn.Module):
         normalisation: str = "layer",
         activation: str = "relu",
         cross: bool,
-        positions: Positions | None = None,  # none: it does not know the order
+        positions: Positions | None = None,  # None: the order of tokens has no effect
     ) -> None:
         super().__init__()
         self.dim, self.heads = dim, heads
@@ -256,7 +257,7 @@ class Stack(nn.Module):
         self.dropout = Dropout(dropout)
 
     def memories(self, states: Tensor, mask: Tensor | None) -> Memories:
-        """What each layer's cross-attention sees. states (batch, source, dim), mask (batch, source)"""
+        """Prepare each layer's cross-attention: states (batch, source, dim), mask (batch, source)."""
         attentions = (block.cross_attention for block in self.blocks)
         return tuple(attention.memory(states, states, mask) for attention in attentions if attention is not None)
 
@@ -269,15 +270,15 @@ class Stack(nn.Module):
         memories: Memories | None = None,
         caches: Caches | None = None,
     ) -> tuple[Tensor, Caches | None]:
-        """x (rows, time, dim), before it knows where it stands; mask (rows or 1, 1 or time, time) among these
-        positions; real (rows, time).
+        """Run the stack on x (rows, time, dim), before positions are added; mask (rows or 1, 1 or time, time) among
+        these positions; real (rows, time).
 
-        With caches, x goes on from what they hold, and no mask means a causal one. Memories have one row per
-        example, of which x may hold several hypotheses side by side.
+        With caches, x continues what they hold, and no mask means a causal one. Memories have one row per example;
+        x may hold several hypotheses per example, side by side.
         """
         none = (None,) * len(self.blocks)
         places = keys = torch.arange(x.shape[1], device=x.device)  # (time,)
-        if caches is not None:  # each row goes on from its own length
+        if caches is not None:  # each row continues from its own length
             mask = over_cache(caches[0], causal(x.shape[1], x.device) if mask is None else mask)
             places, keys = caches[0].lengths[:, None] + places, torch.arange(mask.shape[-1], device=x.device)
         x = self.dropout(self.positions.add(x, places))
@@ -294,7 +295,7 @@ class Stack(nn.Module):
         return x, None if caches is None else tuple(kept)  # (rows, time, dim)
 
     def caches(self, rows: int) -> Caches:
-        """Empty, one per layer."""
+        """Create empty KV caches, one per layer."""
         empty = self.place.new_zeros(rows, self.heads, FIRST_CAPACITY, self.dim // self.heads)
         lengths = torch.zeros(rows, dtype=torch.long, device=empty.device)
         return tuple(Cache(empty.clone(), empty.clone(), lengths.clone(), 0) for _ in self.blocks)

@@ -1,1 +1,1 @@
-"""look: what can be seen in a model."""
+"""look: attention, saliency, gates, gradients and nearest neighbours of a model."""

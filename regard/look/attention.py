@@ -1,7 +1,7 @@
-"""What a model looks at while it makes its answer.
+"""Attention maps and saliency of a model's output.
 
-Attention weights where the model attends; |∂ ln p/∂xᵢ| where it does not, and then it is called by its name. Both are
-taken while the model reads a given answer (forced decoding), its own if none is given.
+The maps show attention weights if the model has attention, else saliency, |∂ ln p/∂xᵢ|, which is labelled as such. Both
+are computed while the model reads a given output (teacher forcing), by default its own.
 """
 
 from __future__ import annotations
@@ -19,32 +19,30 @@ from regard.run import Run
 from regard.show.attention_page import Sentence, View
 from regard.show.heat_map import HeatMap
 
-VIEWS: dict[
-    tuple[str | None, str], str
-] = {  # how an attention is called, by the side that looks and the side looked at
-    ("target", "source"): "what it writes looks at what it read",
-    ("target", "target"): "what it writes looks at what it has written",
-    ("source", "source"): "what it reads looks at itself",
+VIEWS: dict[tuple[str | None, str], str] = {  # the name of an attention, by its query side and its key side
+    ("target", "source"): "cross-attention, target to source",
+    ("target", "target"): "decoder self-attention",
+    ("source", "source"): "encoder self-attention",
 }
 
 
 class Reading(NamedTuple):
-    """A sentence and a target, ready to be read together."""
+    """A source and a target, encoded as one batch."""
 
     source: list[Piece]
     target: list[Piece]
-    text: str  # of the target
+    text: str  # the text of the target
     batch: Batch
 
     @property
     def tokens(self) -> dict[str, tuple[str, ...]]:
-        """What is read on each side."""
+        """Return the tokens that are read on each side."""
         source, target = ([piece.text for piece in side] for side in (self.source, self.target))
         return {"source": (*source, "<eos>"), "target": ("<bos>", *target)}
 
 
 def read(run: Run, source: str, target: str | None) -> Reading:
-    """`source` with `target`, or with the model's own translation."""
+    """Encode `source` with `target`, or with the model's own translation."""
     pieces = pieces_to_look_at(run, source)
     text = run.predict(source).text if target is None else target
     written = run.tokenizer("target").pieces(text)
@@ -60,16 +58,16 @@ def pieces_to_look_at(run: Run, source: str) -> list[Piece]:
 
 
 def refuse_length(run: Run, length: int, what: str = "sentence") -> None:
-    """Of 0, or of more tokens than can be read."""
+    """Refuse an empty text, and one above the model's maximum length."""
     most = most_read(run.model)
     if not length:
-        raise UserError(f"The {what} to look at is empty.")
+        raise UserError(f"The {what} to look at is empty: give one with text in it.")
     if length > most:
         raise UserError(f"The {what} has {length} tokens, and at most {most} can be looked at: give a shorter one.")
 
 
 def look_at_translation(run: Run, source: str, target: str | None = None, layer: int | None = None) -> HeatMap:
-    """What goes into each word of `target`, or of the model's own translation of `source`."""
+    """Return the attention, or saliency, of each word of `target`, or of the model's own translation of `source`."""
     reading = read(run, source, target)
     weights = forced_weights(run.model, reading.batch, layer=layer)[0].cpu().numpy()
     return HeatMap(
@@ -82,13 +80,13 @@ def look_at_translation(run: Run, source: str, target: str | None = None, layer:
 
 
 def translation_closely(run: Run, source: str, target: str | None = None) -> Sentence:
-    """Every head of every attention of the model, token by token, while it reads `target` or its own translation."""
+    """Return every head of every attention, token by token, while the model reads `target` or its own translation."""
     reading = read(run, source, target)
     tokens = reading.tokens
-    outputs = (*tokens["target"][1:], "<eos>")  # what the places of the target predict
+    outputs = (*tokens["target"][1:], "<eos>")  # the predicted token at each target position
     if not attends(run.model):
         slopes = forced_weights(run.model, reading.batch).cpu().numpy()  # (1, target, source)
-        view = View("what it writes depends on what it read", 1, outputs, tokens["source"], slopes)
+        view = View("saliency, target to source", 1, outputs, tokens["source"], slopes)
         return Sentence(source, reading.text, (view,), note=NOT_ATTENTION)
     every = inside(run.model).attentions
     known = [each for sides in VIEWS for each in every if (each.queries, each.keys) == sides]
@@ -101,12 +99,12 @@ def translation_closely(run: Run, source: str, target: str | None = None) -> Sen
 
 
 def look_at_label(run: Run, text: str, label: str | None = None, layer: int | None = None) -> HeatMap:
-    """How much each word had to do with `label`, or with the model's own: the attention of the pooling where there is
-    one, and |∂ ln P(label)/∂xᵢ|, each over its sum."""
+    """Return the importance of each word for `label`, or for the predicted label: the attention of the pooling, if
+    there is any, and the saliency |∂ ln P(label)/∂xᵢ|, each divided by its sum."""
     pieces = pieces_to_look_at(run, text)
     with watch(run.model) as seen:
         name, slopes = label_gradient(run, run.batch(source=[text], multiple=1), label)
-    rows = {f"{name}, gradient": slopes}
+    rows = {f"{name}, saliency": slopes}
     pooling = inside(run.model).of_kind("pooling")
     if pooling:
         weights = seen.of(pooling[0].part)[0][0, 0].detach()
@@ -116,13 +114,13 @@ def look_at_label(run: Run, text: str, label: str | None = None, layer: int | No
         rows=tuple(rows),
         columns=(*words_of(pieces), "<eos>"),
         weights=merge(together, [piece.word for piece in pieces], list(range(len(rows)))),
-        kind="attention and gradient" if pooling else NOT_ATTENTION,
+        kind="attention and saliency" if pooling else NOT_ATTENTION,
     )
 
 
 def label_closely(run: Run, text: str, label: str | None = None) -> Sentence:
     decided = look_at_label(run, text, label)
-    view = View("which words decided", 1, decided.rows, decided.columns, decided.weights[None])
+    view = View("importance of each word", 1, decided.rows, decided.columns, decided.weights[None])
     return Sentence(text, decided.rows[0].partition(",")[0], (view,), note=decided.kind)
 
 

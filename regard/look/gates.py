@@ -1,6 +1,6 @@
-"""gates: what a recurrent model carries while it reads a sentence, token by token.
+"""Gates and hidden states of a recurrent model, token by token.
 
-Of each layer the gates, between 0 (shut) and 1 (open), and the states h and c, after each token.
+Each layer shows its gates, between 0 (closed) and 1 (open), and the states h and c, after each token.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from regard.run import Run
 from regard.show.attention_page import Sentence, View
 
 Floats = NDArray[np.floating]
-UNITS = 64  # of a layer, at most, on a page
-WORDS = {  # how the page speaks of its maps
-    "kind": "Which gate or state",
+UNITS = 64  # most units of a layer on a page
+WORDS = {  # the labels of the page
+    "kind": "Gate or state",
     "looking": "Tokens",
     "looked-at": "Units",
-    "forward": "has most in",
-    "back": "has most at",
+    "forward": "is largest in",
+    "back": "is largest at",
     "about": "Each row is a token, each column a unit of the layer.",
 }
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's gates and states after each token, in the order in which it read."""
+    """One layer's gates and states after each token, in reading order."""
 
     name: str
     tokens: tuple[str, ...]
@@ -42,26 +42,26 @@ class Layer:
     states: dict[str, Floats]  # (tokens, hidden): h, and c where there is one
 
     def means(self) -> dict[str, Floats]:
-        """(tokens,) each: a gate's mean over the units, and the mean of |h| and |c|."""
+        """Return the mean of each gate over the units, and the mean of |h| and |c|: (tokens,) each."""
         sizes = {f"|{state}|": np.abs(values).mean(-1) for state, values in self.states.items()}
         return {name: values.mean(-1) for name, values in self.gates.items()} | sizes
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Everything that was carried through a text, or through a sentence and its translation."""
+    """The gates and states of all layers over a text, or over a sentence and its translation."""
 
     text: str
-    output: str  # the translation; "" of a language model
+    output: str  # the translation; "" for a language model
     layers: tuple[Layer, ...]
 
 
 def carried(run: Run, text: str, target: str | None = None) -> Carried:
-    """While a language model reads `text`, or a translator reads it and writes `target`, its own if none is given."""
+    """Record the layers while a language model reads `text`, or a translator reads it and `target` or its output."""
     model = recurrent(run)
     if "source" not in run.fields:
         if target is not None:
-            raise UserError(f"A target is for translators: {run.model_title} goes on from what it reads.")
+            raise UserError(f"A target is for translators, and {run.model_title} is a language model: leave it out.")
         output = ""
         batch, tokens = _opened(run, text)
     else:
@@ -84,7 +84,7 @@ def carried(run: Run, text: str, target: str | None = None) -> Carried:
 
 
 def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
-    """Every gate and state of every layer for the page: tokens × units, of those that vary most."""
+    """Return every gate and state of every layer for the page: tokens × units, for the units that vary most."""
     seen = carried(run, text, target)
     views = []
     scales = []
@@ -109,21 +109,21 @@ def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
 
 
 def most_varied(states: Floats) -> NDArray[np.integer]:
-    """The units of (tokens, hidden) that differ most from token to token, in their own order."""
+    """Return the units of (tokens, hidden) that vary most from token to token, in order."""
     return np.sort(np.argsort(-states.std(0), kind="stable")[:UNITS])
 
 
 def _opened(run: Run, text: str) -> tuple[Batch, dict[str, tuple[str, ...]]]:
-    """A text after what stands before it, and what each token is called; its last token is read, too."""
+    """Return a text after its opening as a batch, and the name of each token; the last token is read too."""
     tokenizer = run.tokenizer("target")
     (ids,) = tokenizer.encode_all([text], continued=run.whole_file)
     refuse_length(run, len(ids))
     tokens = [*run.opening, *ids]
-    answers = torch.tensor([[*tokens, BOS]], device=run.device)  # the last is asked for, not read
+    answers = torch.tensor([[*tokens, BOS]], device=run.device)  # the last one is predicted, not read
     names = [SPECIALS[BOS]] if run.opening == [BOS] else tokenizer.surface(run.opening)
     return Batch.of_text(answers), {"target": (*names, *tokenizer.surface(ids))}
 
 
 def _over_time(steps: list[Tensor]) -> Floats:
-    values: Floats = torch.cat(steps).double().cpu().numpy()  # one row a step
+    values: Floats = torch.cat(steps).double().cpu().numpy()  # one row per step
     return values

@@ -1,13 +1,13 @@
-"""gradients: how far back the loss of one token is felt, through what the recurrent layers carry.
+"""Vanishing and exploding gradients: how far back the gradient of one token's loss reaches in recurrent layers.
 
-L_T = −ln p of the last token alone;   felt at distance d:  the mean over rows of ‖∂L_T/∂h_{T−d}‖, and so for c
+L_T = −ln p of the last token alone;   gradient norm at distance d:  the mean over rows of ‖∂L_T/∂h_{T−d}‖, and for c
 h_{t+1} = φ(W h_t + …) makes it a product of d Jacobians: it falls or grows about as σ(W)^d, a straight line on a
-logarithmic scale (Bengio 1994; Pascanu 2013). Its slope is in ln per step. A cell that keeps what it carries,
-∂Cₜ/∂Cₜ₋₁ = F + …, falls as its gate says. Clipping shortens the whole gradient and leaves every slope as it is.
+logarithmic scale (Bengio 1994; Pascanu 2013). Its slope is in ln per step. In a cell that
+keeps its state, ∂Cₜ/∂Cₜ₋₁ = F + …, it falls with the gate. Gradient clipping scales the gradient and keeps its slope.
 
-A run is looked into on its own validation text, before it was trained and after. A language model reads windows of a
-whole file, or the beginnings of the longest lines or paragraphs: it never read across them, so they are not joined. A
-translator reads the longest pairs. All in float64, without dropout: what has vanished is then small, not 0.
+A run is measured on its own validation text, before and after training. A language model reads windows of a whole file,
+or the beginnings of the longest lines or paragraphs, which are not joined, as in training. A translator reads the
+longest pairs. All is computed in float64, without dropout, so that a vanished gradient is small, not 0.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from regard.score.likelihood import encoded, valid_texts
 from regard.train.transfer import find_run, load_fitting
 
 T = TypeVar("T")
-STATES = ("h", "c")  # the order in which a cell carries them
-ROWS = 32  # at most
-FEWEST = 8  # rows that are taken although they are too short, where there are not enough long ones
-LENGTH = 100  # tokens back
+STATES = ("h", "c")  # in the order of a cell's state
+ROWS = 32  # most rows
+FEWEST = 8  # fewest rows: shorter ones are used if there are not enough long ones
+LENGTH = 100  # largest distance in tokens
 
 
-# --- of one batch ------------------------------------------------------------------------------------------------
+# --- one batch ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Felt:
-    """How much of the loss reaches one state of one layer."""
+class GradientNorms:
+    """The norms of the loss's gradient with respect to one state of one layer."""
 
     layer: str
     state: str  # h or c
@@ -51,7 +51,7 @@ class Felt:
 
     @property
     def slope(self) -> float:
-        """Of ln norm against distance, by least squares: ln s where every step multiplies by s."""
+        """Fit ln norm against distance by least squares: ln s if every step multiplies by s."""
         norms = np.array(self.norms)
         (distances,) = np.nonzero((norms > 0) & np.isfinite(norms))
         return float(np.polyfit(distances, np.log(norms[distances]), 1)[0]) if len(distances) > 1 else math.nan
@@ -59,7 +59,7 @@ class Felt:
 
 @dataclass(frozen=True)
 class Gate:
-    """How far one gate of one layer stands open: 0 shut, 1 open."""
+    """The mean value of one gate of one layer: 0 closed, 1 open."""
 
     layer: str
     gate: str
@@ -83,25 +83,25 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class Flow:
-    """What one set of weights does with one batch."""
+    """The gradient norms, gates and singular values of one set of weights on one batch."""
 
-    felt: tuple[Felt, ...]
+    gradient_norms: tuple[GradientNorms, ...]
     gates: tuple[Gate, ...]
     spectra: tuple[Spectrum, ...]
 
 
-Losses = Callable[[], Tensor]  # runs the model on rows of one length: (rows,), each row's own loss
+Losses = Callable[[], Tensor]  # runs the model on rows of one length and returns the loss of each, (rows,)
 
 
 def gradient_flow(model: nn.Module, *losses: Losses, length: int | None = None) -> Flow:
-    """What these losses make of a model's cells, at most `length` steps back.
+    """Compute the gradients of these losses in a model's cells, at most `length` steps back.
 
-    Every number is a mean over all rows; what is beyond the shortest of them is left out. In c is felt what comes
-    through the h that is made of it, too.
+    Every number is a mean over all rows, up to the length of the shortest. The gradient in c includes the path through
+    the h that is computed from it.
     """
     layers = layers_of(model)
-    norms: dict[tuple[str, str], list[Tensor]] = {}  # of a layer's state: (rows, distance) each
-    gates: dict[tuple[str, str], list[Tensor]] = {}  # of a layer's gate: (rows, time) each
+    norms: dict[tuple[str, str], list[Tensor]] = {}  # layer and state -> (rows, distance) each
+    gates: dict[tuple[str, str], list[Tensor]] = {}  # layer and gate -> (rows, time) each
     for some in losses:
         with torch.enable_grad(), trace(model) as kept:
             total = some().sum()
@@ -117,32 +117,32 @@ def gradient_flow(model: nn.Module, *losses: Losses, length: int | None = None) 
                 gates.setdefault((name, gate), []).append(torch.stack([step[gate].mean(-1) for step in steps], 1))
     far = None if length is None else length + 1
     return Flow(
-        tuple(Felt(*key, _over_rows(each, far)) for key, each in norms.items()),
+        tuple(GradientNorms(*key, _over_rows(each, far)) for key, each in norms.items()),
         tuple(Gate(*key, _over_rows(each)) for key, each in gates.items()),
         tuple(spectra(model)),
     )
 
 
 def _over_rows(parts: list[Tensor], most: int | None = None) -> tuple[float, ...]:
-    """The mean of rows, (rows, ·) each, as far as all of them go."""
+    """Average rows, (rows, ·) each, up to the length of the shortest."""
     shortest = min(part.shape[1] for part in parts)
     return tuple(torch.cat([part[:, :shortest].double() for part in parts]).mean(0)[:most].tolist())
 
 
 def last_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """−ln p of the last token of rows of one length, (rows,)."""
+    """Compute −ln p of the last token of rows of one length, (rows,)."""
     losses: Tensor = -scores(model).log_probs(batch)[0][:, -1]
     return losses
 
 
 def batch_flow(model: nn.Module, batch: Batch, *, length: int | None = None) -> Flow:
-    """The flow of each row's last loss. Pairs are read one by one: over padding a state would be held, not made."""
+    """Compute the flow of each row's last loss. Pairs are read one by one, because padding would repeat states."""
     rows = [batch] if batch.source is None else list(batch.rows())
     return gradient_flow(model, *(partial(last_loss, model, row) for row in rows), length=length)
 
 
 def gradient_norm(model: Any, batch: Batch) -> float:
-    """The length of the gradient that training would meet in this batch: of the objective, per token."""
+    """Compute the norm of the training gradient of this batch: of the objective per token."""
     with torch.enable_grad():
         loss = model.loss(batch)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -151,7 +151,7 @@ def gradient_norm(model: Any, batch: Batch) -> float:
 
 
 def spectra(model: nn.Module) -> Iterator[Spectrum]:
-    """Of every square block of every recurrent layer's weights."""
+    """Yield the singular values of every square block of every recurrent layer's weights."""
     for name, seen in layers_of(model).items():
         cell: Any = seen.part
         blocks = recurrent_blocks(cell)
@@ -163,7 +163,7 @@ def spectra(model: nn.Module) -> Iterator[Spectrum]:
 
 
 def recurrent_blocks(cell: Any) -> list[Tensor]:
-    """hidden × hidden each: the matrices of a cell that its inputs do not pass through."""
+    """Return the hidden × hidden matrices of a cell that are not applied to its input."""
     matrices = [parameter for parameter in cell.parameters() if parameter.dim() == 2]
     with torch.enable_grad():
         made = cell.inputs(cell.place.new_zeros(1, cell.input_dim)).sum()
@@ -178,7 +178,7 @@ def recurrent_blocks(cell: Any) -> list[Tensor]:
 
 
 def layers_of(model: object) -> dict[str, SeenRecurrence]:
-    """The recurrent layers of a model by name, numbered from 1 on each side and in each direction: "encoder 1 ←"."""
+    """Return a model's recurrent layers by name, numbered from 1 on each side and in each direction: "encoder 1 ←"."""
     shown = inside(model)
     read = {*(seen.side for seen in shown.recurrences), *(seen.keys for seen in shown.attentions)}
     sides = {"source": "encoder", "target": "decoder" if "source" in read else "layer"}
@@ -189,23 +189,23 @@ def layers_of(model: object) -> dict[str, SeenRecurrence]:
     }
 
 
-# --- of a run -----------------------------------------------------------------------------------------------------
+# --- a run --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A run at one time."""
+    """A run before or after training."""
 
     flow: Flow
-    gradient: float  # its length, of the training objective over the same batch
-    factor: float  # by which train.clip would shorten it, and with it all that is felt
+    gradient: float  # norm of the training gradient over the same batch
+    factor: float  # by which gradient clipping (train.clip) would scale it, and all norms with it
 
 
 @dataclass(frozen=True)
 class Reach:
     model: str
     rows: int
-    length: int  # tokens back, at most
+    length: int  # largest distance in tokens
     clip: float  # 0: no limit
     before: Stage
     after: Stage
@@ -216,51 +216,55 @@ class Reach:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(felt.layer for felt in self.after.flow.felt))
+        return tuple(dict.fromkeys(each.layer for each in self.after.flow.gradient_norms))
 
     def lines(self, layer: str) -> Iterator[Line]:
-        """All that is felt in a layer: before and after, as it is and, where clipping would shorten it, clipped."""
+        """Yield the norms of a layer: before and after training, unclipped and, if clipping has an effect, clipped."""
         for when, at in self.stages.items():
-            for felt in at.flow.felt:
-                if felt.layer == layer:
-                    yield Line(felt, when, 1.0)
+            for each in at.flow.gradient_norms:
+                if each.layer == layer:
+                    yield Line(each, when, 1.0)
                     if at.factor < 1:
-                        yield Line(replace(felt, norms=tuple(at.factor * norm for norm in felt.norms)), when, at.factor)
+                        yield Line(replace(each, norms=tuple(at.factor * norm for norm in each.norms)), when, at.factor)
 
 
 class Line(NamedTuple):
-    felt: Felt
+    gradient_norms: GradientNorms
     when: str  # before or after
-    factor: float  # of clipping; 1: as it is
+    factor: float  # of gradient clipping; 1: none
 
     @property
     def name(self) -> str:
-        return f"{self.felt.state}, {self.when}" + (", clipped" if self.factor < 1 else "")
+        return f"{self.gradient_norms.state}, {self.when}" + (", clipped" if self.factor < 1 else "")
 
 
 def reach(run: Run, *, length: int = LENGTH) -> Reach:
-    """Over at most so many tokens; over fewer where the text has not as many."""
+    """Measure how far back gradients reach, over at most `length` tokens, or fewer if the text is shorter."""
     if length < 1:
-        raise UserError(f"A length of {length} is not possible: it must be 1 or more.")
+        raise UserError(f"A length of {length} is not possible: give 1 or more.")
     model = recurrent(run)
     if not (isinstance(model, Scores) and isinstance(model, Learns)):
-        raise UserError(f"Gradients are looked at in models that learn and score targets: {run.model_title} does not.")
+        raise UserError(
+            f"{run.model_title} does not score targets, so it has no gradients to show: choose another model."
+        )
     batch = longest_pairs(run, length) if "source" in run.fields else text_windows(run, length)
     clip = run.recipe.train.clip
     stages = [stage(of, batch, clip, length) for of in (untrained(run), model)]
-    far = max(len(felt.norms) for felt in stages[1].flow.felt) - 1
+    far = max(len(each.norms) for each in stages[1].flow.gradient_norms) - 1
     return Reach(run.model_title, batch.size, far, clip, *stages)
 
 
 def recurrent(run: Run) -> nn.Module:
-    """The run's model, if something in it recurs."""
+    """Return the run's model if it is recurrent."""
     if layers_of(run.model):
         return run.model
-    raise UserError(f"{run.model_title} does not recur: it carries no state that could be looked into.")
+    raise UserError(
+        f"{run.model_title} is not recurrent and has no hidden state to look into: choose a recurrent model."
+    )
 
 
 def untrained(run: Run) -> nn.Module:
-    """The same model as its first step found it."""
+    """Rebuild the model as it was before its first training step."""
     recipe, model = run.recipe, build_model(run.recipe, run.fields)
     if recipe.train.from_:
         teacher = find_run(recipe.train.from_, recipe.folder)
@@ -276,7 +280,7 @@ def stage(model: nn.Module, batch: Batch, clip: float, length: int) -> Stage:
 
 
 def text_windows(run: Run, length: int) -> Batch:
-    """Rows of one length: length + 1 tokens are read, and one more is predicted."""
+    """Return rows of one length: length + 1 tokens are read, and one more is predicted."""
     width = length + 2
     texts = encoded(run, valid_texts(run))
     if run.whole_file:
@@ -286,25 +290,25 @@ def text_windows(run: Run, length: int) -> Batch:
     texts = longest(texts, [len(text) for text in texts], width)
     width = min(width, min(map(len, texts), default=0))
     if width < 3:
-        raise UserError("The validation text is too short: there must be at least 3 tokens to look back over.")
+        raise UserError("The validation text is too short: give one with at least 3 tokens.")
     return Batch.of_text(torch.from_numpy(np.stack([text[:width] for text in texts]).astype(np.int64)))
 
 
 def longest_pairs(run: Run, length: int) -> Batch:
-    """By their shorter side, among those that training would not leave out as too long."""
+    """Return the longest validation pairs by their shorter side, without those that training leaves out as too long."""
     recipe, most = run.recipe, run.recipe.tokens.longest
     sources, targets = zip(*examples(recipe.data, "valid", recipe.folder), strict=True)
     encoded_sides = run.fields.encode({"source": sources, "target": targets})
     pairs = zip(encoded_sides["source"], encoded_sides["target"], strict=True)
     both = [pair for pair in pairs if all(0 < len(side) <= most for side in pair)]
     if not both:
-        raise UserError("The validation pairs are all empty or too long: there is nothing to look back over.")
+        raise UserError("The validation pairs are all empty or too long: give at least one that training can use.")
     read, written = zip(*longest(both, [min(map(len, pair)) for pair in both], length), strict=True)
     return run.fields.batch({"source": list(read), "target": list(written)}, multiple=1)
 
 
 def longest(texts: Sequence[T], lengths: Sequence[int], wanted: int) -> list[T]:
-    """Texts as long as wanted, at most ROWS of them; with some that are shorter where these are fewer than FEWEST."""
+    """Return the texts of at least this length, at most ROWS; if there are fewer than FEWEST, shorter ones too."""
     order = sorted(range(len(texts)), key=lambda place: -lengths[place])
     enough = sum(length >= wanted for length in lengths)
     return [texts[place] for place in order[: min(ROWS, max(enough, FEWEST))]]

@@ -1,6 +1,6 @@
-"""neighbours: the tokens whose vectors point the same way.
+"""Nearest neighbours: the tokens with the most similar embeddings.
 
-cos(u, v) = u·v / (‖u‖ ‖v‖), over the table that the model reads its tokens with.
+cos(u, v) = u·v / (‖u‖ ‖v‖), over the rows of the model's input embedding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regard.look.weights import inside
 from regard.run import Run
 
 COUNT = 10
-INSIDE = "…"  # before a piece that goes on within a word
+INSIDE = "…"  # marks a sub-word inside a word
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Neighbours:
 
 
 def neighbours(run: Run, word: str, *, count: int = COUNT) -> Neighbours:
-    """Of a token of the source side, where there are two."""
+    """Find the nearest neighbours of a token; the embedding is that of the source if there are two."""
     if count < 1:
-        raise UserError(f"A count of {count} is not possible: it must be 1 or more.")
+        raise UserError(f"A count of {count} is not possible: give 1 or more.")
     vectors: Any = inside(run.model).vectors
     if vectors is None:
-        raise UserError(f"{run.model_title} has no vectors of words: it has no neighbours to show.")
+        raise UserError(f"{run.model_title} has no word embedding and so no neighbours: choose another model.")
     tokenizer = run.tokenizer()
     own = token_of(tokenizer, word)
     table = vectors.weight.detach().double().cpu()[tokenizer.offset :]  # (vocab, dim)
@@ -49,7 +49,7 @@ def neighbours(run: Run, word: str, *, count: int = COUNT) -> Neighbours:
 
 
 def nearest(table: Tensor, own: int, count: int) -> list[tuple[int, float]]:
-    """The rows of (vocab, dim) nearest to one of them, itself left out."""
+    """Return the rows of (vocab, dim) nearest to one of them, without itself."""
     cosines = torch.nn.functional.cosine_similarity(table, table[own], dim=-1)
     cosines[own] = -torch.inf
     best = cosines.topk(min(count, len(table) - 1))
@@ -57,18 +57,18 @@ def nearest(table: Tensor, own: int, count: int) -> list[tuple[int, float]]:
 
 
 def token_of(tokenizer: Tokenizer, word: str) -> int:
-    """The one token that is this text, at the beginning of a word or else within one."""
+    """Return the token with this text, at the beginning of a word or else inside one."""
     for ids in (tokenizer.encode(word), tokenizer.encode_all([word], continued=True)[0]):
         if len(ids) == 1 and ids[0] != UNK:
             return ids[0]
     known = tokenizer.surface(range(tokenizer.offset, tokenizer.size))
     close = difflib.get_close_matches(word, dict.fromkeys(known), n=5, cutoff=0.5)
-    nearest = f"the nearest spellings are {', '.join(close)}." if close else "nothing in it is spelt like that."
+    nearest = f"try one of {', '.join(close)}." if close else "it has no similar spelling: give another word."
     raise UserError(f"{word!r} is not one token of the vocabulary ({tokenizer.kind}): {nearest}")
 
 
 def shown(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
-    """As they can be read; sub-words that stand within a word have a sign before them."""
+    """Return readable names; sub-words inside a word start with a mark."""
     names = tokenizer.surface(tokens)
     if not isinstance(tokenizer, BytePairs):
         return names

@@ -1,7 +1,7 @@
-"""What goes into an answer: attention where the model attends, else the gradient.
+"""The importance of each input token: attention weights, saliency and attention rollout.
 
-attention   the weights of every attention that looks from the target at the source, while the target is read
-gradient    |∂ ln p(yₜ)/∂xᵢ|, xᵢ the vector of source token i, each row over its sum; of a label |∂ ln P(label)/∂xᵢ|
+attention   the weights of the cross-attentions, from target to source, while the target is read (teacher forcing)
+saliency    |∂ ln p(yₜ)/∂xᵢ|, xᵢ the vector of source token i, each row over its sum; for a label |∂ ln P(label)/∂xᵢ|
 rollout     Ā_L ⋯ Ā₁, Ā = ½ (A + I) with each row over its sum, A the mean of a layer's heads   Abnar & Zuidema 2020
 """
 
@@ -22,27 +22,27 @@ from regard.layers.attention import watch
 from regard.run import Run
 
 Weights = NDArray[np.floating]
-NOT_ATTENTION = "gradient, not attention"
+NOT_ATTENTION = "saliency (gradient), not attention"
 
 
 def inside(model: object) -> Inside:
-    """What a model shows of itself; nothing, if it does not say."""
+    """Return a model's Inside; an empty one if it has no `inspect`."""
     return model.inspect() if isinstance(model, Inspects) else Inside()
 
 
 def attends(model: object) -> bool:
-    """Whether what it writes looks at what it read."""
+    """Return whether the model has cross-attention."""
     return bool(inside(model).of_kind("cross"))
 
 
 def scores(model: object) -> Any:
     if not isinstance(model, Scores):
-        raise UserError("This model does not score targets: it has no log_probs.")
+        raise UserError("This model does not score targets (it has no log_probs): choose another model.")
     return model
 
 
 def use(model: Any, batch: Batch) -> None:
-    """Run it once, by what it promises."""
+    """Run the model once, by the protocol that it implements."""
     if isinstance(model, Scores):
         model.log_probs(batch)
     elif isinstance(model, Classifies):
@@ -52,26 +52,25 @@ def use(model: Any, batch: Batch) -> None:
 
 
 def attention_weights(model: nn.Module, batch: Batch, attentions: Sequence[SeenAttention]) -> list[Tensor]:
-    """The weights of these attentions while the target is read: (batch, heads, target - 1, places) each."""
+    """Return the weights of these attentions while the target is read: (batch, heads, target - 1, places) each."""
     with torch.no_grad(), watch(model) as seen:
         scores(model).log_probs(batch)
-    # a recurrent decoder looks once per step, a Transformer at all steps together: both join along the target
+    # a recurrent decoder attends once per step, a Transformer for all steps together: both join along the target
     return [torch.cat(seen.of(each.part), 2) for each in attentions]
 
 
 def cross_attention(model: nn.Module, batch: Batch) -> Tensor:
-    """The weights of every attention that reads the source: (batch, layers, heads, target - 1, source)."""
+    """Return the weights of every cross-attention: (batch, layers, heads, target - 1, source)."""
     return torch.stack(attention_weights(model, batch, inside(model).of_kind("cross")), 1)
 
 
 @contextmanager
 def reading(model: nn.Module) -> Iterator[list[Tensor]]:
-    """The vectors that tokens are read as (the source's, where there is one), kept so that gradients to them can be
-    asked for."""
+    """Record the embedded input tokens (the source's, if there is one), so that gradients to them can be computed."""
     embedded: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        if embedded:  # the same vectors read the target, after the source
+        if embedded:  # a shared embedding also reads the target, after the source
             return output
         embedded.append(output.detach().requires_grad_())
         return embedded[0]
@@ -79,8 +78,7 @@ def reading(model: nn.Module) -> Iterator[list[Tensor]]:
     reader = inside(model).reader
     if reader is None:
         raise UserError(
-            "This model does not say what it reads its tokens with: for gradients to look at, it needs an inspect() "
-            "that returns Inside(reader=…)."
+            "This model does not name its embedding: for saliency, it needs an inspect() that returns Inside(reader=…)."
         )
     hook = reader.register_forward_hook(keep)
     try:
@@ -90,7 +88,7 @@ def reading(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
-    """(batch, target - 1, source): each row sums to 1."""
+    """Compute the saliency, (batch, target - 1, source); each row sums to 1."""
     assert batch.source is not None
     with torch.enable_grad():
         with reading(model) as embedded:
@@ -104,8 +102,8 @@ def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def forced_weights(model: nn.Module, batch: Batch, *, layer: int | None = None) -> Tensor:
-    """(batch, target - 1, source): attention, the mean of the heads, and of the layers unless one is named; or the
-    gradient where nothing attends."""
+    """Return the attention, (batch, target - 1, source), averaged over heads, and over layers unless one is given; or
+    the saliency if the model has no cross-attention."""
     if not attends(model):
         return gradient_weights(model, batch)
     weights = cross_attention(model, batch).mean(2)  # (batch, layers, target - 1, source)
@@ -113,18 +111,17 @@ def forced_weights(model: nn.Module, batch: Batch, *, layer: int | None = None) 
         return weights.mean(1)
     layers = weights.shape[1]
     if not 1 <= layer <= layers:
-        raise UserError(f"Layer {layer} does not exist: this model has attending layers 1 to {layers}.")
+        raise UserError(f"Layer {layer} does not exist: choose one of the attention layers 1 to {layers}.")
     return weights[:, layer - 1]
 
 
 def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tensor]:
-    """A label, the model's own if none is given, and how much each place had to do with it: (1, places), over their
-    sum."""
+    """Return a label, by default the predicted one, and the saliency of each position, (1, places), with sum 1."""
     model, labels = run.model, run.fields.names()
     if not isinstance(model, Classifies):
-        raise UserError(f"{run.model_title} does not give labels: there is nothing to look at.")
+        raise UserError(f"{run.model_title} does not give labels: give a run trained for classification.")
     if label is not None and label not in labels:
-        raise UserError(f"{label!r} is no label of this model: it has {', '.join(labels)[:200]}.")
+        raise UserError(f"{label!r} is not a label of this model: choose one of {', '.join(labels)[:200]}.")
     with torch.enable_grad(), reading(run.model) as embedded:
         log_probs = model.classify(batch)[0]
         chosen = int(log_probs.argmax()) if label is None else labels.index(label)
@@ -134,8 +131,8 @@ def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tens
 
 
 def rollout(model: nn.Module, batch: Batch) -> Tensor | None:
-    """(batch, places): what the first state, or the mean of all, has in it of each place, over their sum. None where
-    nothing attends within the source."""
+    """Compute attention rollout, (batch, places): the share of each position in the first state, or in the mean of all
+    states. None if the source has no self-attention."""
     layers = [each for each in inside(model).of_kind("self") if each.keys == "source"]
     if not layers:
         return None
@@ -153,7 +150,7 @@ def rollout(model: nn.Module, batch: Batch) -> Tensor | None:
 
 
 def merge(weights: Weights, source_words: list[int], target_words: list[int]) -> Weights:
-    """Sub-word weights to word weights: summed over a source word's pieces, averaged over a target word's.
+    """Turn sub-word weights into word weights: sum over a source word's pieces, average over a target word's.
 
     weights (target pieces [+ <eos>], source pieces + <eos>) -> (target words, source words + <eos>)
     """

@@ -1,4 +1,4 @@
-"""One file per paper. `MODELS` lists them; the shells they fill are `encoder_decoder` and its siblings."""
+"""The models, one file per paper. `MODELS` lists them; `encoder_decoder` and its siblings are the classes they fill."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -36,12 +36,12 @@ MODELS: dict[str, Design] = {design.name: design for design in sorted(DESIGNS, k
 
 
 def design_of(name: str) -> Design:
-    """Of the model of this name, or of the one in a file of one's own, which is executed."""
+    """Return the Design of a model by name, or of a user-defined model by its file, which is executed."""
     return own_design(Path(name)) if is_place(name) else MODELS[name]
 
 
 def models_for(task: str) -> list[str]:
-    """The names of those that a task has."""
+    """Return the names of a task's models."""
     return [name for name, design in MODELS.items() if task in design.tasks]
 
 
@@ -55,7 +55,7 @@ def no_such_model(name: object, task: str, what: str, known: Sequence[str] = ())
 
 
 def abilities(design: Design) -> list[str]:
-    """What a model can do, read off the promises of what it builds: for a text, for a label, for tags."""
+    """List what a model can do, from the protocols of the model it builds for text, for a label and for tags."""
     built: list[nn.Module] = []
     sources: tuple[interface.Shape, ...] = (interface.Ids(11), interface.Picture(16, 16, 1))
     targets: tuple[interface.Shape, ...] = (interface.Ids(13), interface.Label(5), interface.TagIds(5))

@@ -1,6 +1,6 @@
-"""attentive_birnn: which words decide? One learnt question looks at all of them.
+"""attentive_birnn: a bidirectional RNN with attention pooling; one learned query attends to all words.
 
-αᵢ = softmax(score(q, hᵢ)), hᵢ = [→hᵢ ; ←hᵢ], q learnt;   P(label) = softmax(W Σᵢ αᵢ hᵢ + b)      Yang 2016, section 2.2
+αᵢ = softmax(score(q, hᵢ)), hᵢ = [→hᵢ ; ←hᵢ], q learned;  P(label) = softmax(W Σᵢ αᵢ hᵢ + b)      Yang 2016, section 2.2
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from regard.models.parts import RecurrentSettings, recurrent_of
 class Config(RecurrentSettings):
     embedding: Width = 128  # width of a word's vector
     hidden: Width = 128  # width of the recurrent state, in each direction
-    score: ScoreName = "additive"  # how well the question and a word's state match
-    word_dropout: Share = 0.0  # share of the words that are hidden in training
+    score: ScoreName = "additive"  # attention score between the learned query and a word's state
+    word_dropout: Share = 0.0  # word dropout: share of the words that are hidden in training
     dropout: Share = 0.3  # on embeddings, states and before the output
 
 

@@ -1,8 +1,8 @@
-"""birnn: a sentence read forwards and backwards, and then named.
+"""birnn: a bidirectional RNN for classification and tagging.
 
 →hₜ = f(xₜ, →hₜ₋₁);   ←hₜ = f(xₜ, ←hₜ₊₁);   P(label) = softmax(W pool([→h ; ←h]) + b)
-"terribly exciting" needs both sides: at "terribly" only what comes later tells praise from blame. Tagging takes
-[→hₜ ; ←hₜ] for word t; with head = "crf" neighbouring tags have a say in one another.
+"terribly exciting" needs both directions: at "terribly" only the next word decides between praise and blame. Tagging
+uses [→hₜ ; ←hₜ] for word t; with head = "crf" neighbouring tags influence each other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from regard.models.parts import NamingSettings, RecurrentSettings, headed_of, re
 class Config(NamingSettings, RecurrentSettings):
     embedding: Width = 128  # width of a word's vector
     hidden: Width = 128  # width of the recurrent state, in each direction
-    bidirectional: bool = True  # false: forwards only
-    pool: Literal["last", "mean", "max"] = "max"  # of labels: how a sentence's states become one vector
+    bidirectional: bool = True  # read in both directions; false: left to right only
+    pool: Literal["last", "mean", "max"] = "max"  # for classification: pooling of the states
     dropout: Share = 0.3  # on embeddings, states and before the output
 
 

@@ -1,4 +1,4 @@
-"""cnn: windows of a few words, and of each feature the strongest place.
+"""cnn: convolution over windows of a few words, then max pooling of each feature.
 
 cᵢ = relu(W x_{i : i + w − 1} + b) for windows of w words;   P(label) = softmax(V max_i cᵢ + b)      Kim 2014
 """
@@ -20,16 +20,16 @@ from regard.models.parts import NamingSettings, headed_of, reader_of
 @dataclass(frozen=True)
 class Config(NamingSettings):
     embedding: Width = 300  # width of a word's vector
-    filters: Width = 100  # features of each width of window
+    filters: Width = 100  # features per window width
     widths: tuple[int, ...] = (3, 4, 5)  # words in a window
-    layers: Depth = 1  # windows of windows
-    pool: Literal["max", "mean"] = "max"  # of labels: how a sentence's states become one vector
+    layers: Depth = 1  # convolutional layers
+    pool: Literal["max", "mean"] = "max"  # for classification: pooling of the states
     dropout: Share = 0.5  # on embeddings, between layers and before the output
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.widths or not all(1 <= width <= 100 for width in self.widths):
-            raise ValueError(f"widths = {self.widths} must be one or more, each from 1 to 100.")
+            raise ValueError(f"widths = {self.widths} must hold one or more numbers, each from 1 to 100.")
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:

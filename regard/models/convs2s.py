@@ -1,12 +1,12 @@
-"""convs2s: windows upon windows on both sides, and every layer of the decoder looks back at the source.
+"""convs2s: convolutions on both sides, with attention to the source in every decoder layer.
 
 yᵢ = glu(A [hᵢ₋w₊₁; …; hᵢ] + b);   dᵢ = W yᵢ + b + gᵢ;   αᵢ = softmaxⱼ(dᵢᵀ zⱼ);   cᵢ = Σⱼ αᵢⱼ (zⱼ + eⱼ)
-hᵢ ← hᵢ + yᵢ + C cᵢ, layer upon layer        Gehring et al. 2017, section 3
-e and g are the tokens' own vectors with their positions; z is what the encoder makes of e.
+hᵢ ← hᵢ + yᵢ + C cᵢ in each layer            Gehring et al. 2017, section 3
+e and g are the tokens' own vectors with their positions; z is the output of the encoder for e.
 
-Each sum of two is multiplied by √½, and c by √m for m source tokens, so that depth and length enlarge nothing (3.4).
-Vectors begin with components of about 1, not 0.1: therefore dᵀz / √dim, and smaller weights before a gate than in 3.5.
-All positions are read at once; words n apart meet after n / (w − 1) layers.
+Each sum of two is multiplied by √½, and c by √m for m source tokens, so that the variance stays the same (3.4).
+Vectors start with components of about 1, not 0.1: therefore dᵀz / √dim, and smaller weights before a gate than in 3.5.
+All positions are computed in parallel; words n apart interact after n / (w − 1) layers.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from regard.models.parts import embeddings_of, head_of
 
 @dataclass(frozen=True)
 class Config(Settings):
-    embedding: Width = 256  # width of a word's vector, and of what the decoder looks at
+    embedding: Width = 256  # width of a word's vector, and of the attention keys and values
     hidden: Width = 256  # width of every convolution's output
     layers: Depth = 6  # encoder layers, and as many decoder layers
     width: Annotated[int, between(2, 100)] = 3  # tokens in a window
-    positions: AddedName = "learned"  # how a token knows where it stands
+    positions: AddedName = "learned"  # positional encoding
     longest: Length = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
-    dropout: Share = 0.1  # on embeddings, on what each convolution reads and before the output
+    dropout: Share = 0.1  # on embeddings, on each convolution's input and before the output
     label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
 
 
 class Side(nn.Module):
-    """What both sides begin with: the tokens' own vectors with their positions, and the way into the convolutions."""
+    """The input of both sides: embeddings with positions, and the projection to the convolutions' width."""
 
     def __init__(self, config: Config, embed: Embedding) -> None:
         super().__init__()
@@ -63,8 +63,8 @@ def convolution(config: Config) -> GatedConvolution:
 
 
 class GatedEncoder(Side):
-    """h ← √½ (h + glu(A h + b)), in windows of windows; what is looked for is the last layer, z, and what looking
-    brings back has the token itself in it, z + e (3.2 and 3.3)."""
+    """h ← √½ (h + glu(A h + b)), layer by layer; the attention keys are the last layer, z, and the values
+    include the token itself, z + e (3.2 and 3.3)."""
 
     def __init__(self, config: Config, embed: Embedding) -> None:
         super().__init__(config, embed)
@@ -85,11 +85,11 @@ class GatedEncoder(Side):
 
 class Carry(NamedTuple):
     before: tuple[Tensor, ...]  # per layer, the last width − 1 vectors it read: (rows, width − 1, hidden)
-    places: Tensor  # (rows,): of the next token
+    places: Tensor  # (rows,): position of the next token
 
 
 class Layer(nn.Module):
-    """A gated convolution over the target so far, and a look at the source."""
+    """A gated convolution over the target so far, and attention to the source."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Layer(nn.Module):
         return states.new_zeros(len(states), self.convolution.width - 1, self.convolution.dim)
 
     def forward(self, x: Tensor, own: Tensor, memory: Memory, before: Tensor) -> tuple[Tensor, Tensor]:
-        """x (rows, time, hidden), own (rows, time, embedding) -> (rows, time, hidden), the last of what was read.
+        """x (rows, time, hidden), own (rows, time, embedding) -> (rows, time, hidden), and the last vectors read.
 
         An example's hypotheses are query positions of its memory.
         """
@@ -124,7 +124,7 @@ class ConvolutionalDecoder(Side):
         return tuple(layer.attention for layer in self.layers)
 
     def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
-        """All layers look at one memory."""
+        """Prepare one memory, which all layers share."""
         length = encoded.mask.sum(1).to(encoded.values.dtype)
         values = encoded.values * length.sqrt()[:, None, None]
         memory = self.layers[0].attention.memory(encoded.states, values, encoded.mask)
@@ -163,7 +163,7 @@ DESIGN = Design(
     tasks=("translation",),
     config=Config,
     build=build,
-    path="1 from what it writes to what it read; n / (width − 1) within a side",
+    path="1 from target to source; n / (width − 1) within a side",
     sizes=tuple(
         Config(embedding=width, hidden=width, layers=layers)
         for width, layers in ((128, 4), (256, 6), (384, 8), (512, 12))

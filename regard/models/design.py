@@ -1,6 +1,6 @@
-"""What a model's file tells the rest: its name, its paper, its settings and how to build it.
+"""The description of a model: its name, its paper, its settings and how to build it.
 
-`own_design` reads it from a user's file, and says what is wrong with it.
+`own_design` reads it from a user's file and checks it.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class Design:
     year: int
     tasks: tuple[str, ...]
     config: type[Any]  # a frozen dataclass whose defaults are the model's preset
-    build: Callable[[Any, Shapes], nn.Module]  # of the settings and what the sides are made of
-    sizes: tuple[Any, ...] = ()  # settings for little, medium, much and very much text, where `regard new` chooses
+    build: Callable[[Any, Shapes], nn.Module]  # settings and shapes of the sides -> the model
+    sizes: tuple[Any, ...] = ()  # settings for four amounts of text, from which `regard new` chooses
     presets: Mapping[str, Any] = field(default_factory=dict)  # further named settings
-    path: str = ""  # steps that a signal takes between two words n apart (Vaswani 2017, table 1)
+    path: str = ""  # path length between two words n apart (Vaswani 2017, table 1)
 
 
 def size_of(shape: Shape | None, kind: type[Numbered] = Ids) -> int:
-    """How many different ids, labels or tags there are, of a side that must be of this kind."""
+    """Return the number of different ids, labels or tags of a side that must be of this kind."""
     if not isinstance(shape, kind):
         raise UserError(f"This model is built for {kind.__name__} and got {shape}: choose another model or task.")
     return shape.size
 
 
-SAID: dict[str, type] = {"paper": str, "year": int, "tasks": tuple, "presets": Mapping, "path": str}
-TAKEN = ("name", "preset")  # what [model] says beside a model's settings
+TYPES: dict[str, type] = {"paper": str, "year": int, "tasks": tuple, "presets": Mapping, "path": str}
+TAKEN = ("name", "preset")  # keys of [model] that are not settings of a model
 
 
 def own_design(file: Path) -> Design:
-    """The file's DESIGN, seen to be one; what goes wrong in its `build` is a sentence that names the line."""
+    """Return the file's DESIGN after checking it; an error in its `build` becomes one sentence with the line."""
     there = vars(usercode.module(file))
     if "DESIGN" not in there:
         raise UserError(f"{file} has no DESIGN: end it with DESIGN = Design(…), as docs/models.md shows.")
     design = there["DESIGN"]
     if not isinstance(design, Design):
         raise UserError(f"DESIGN in {file} is {shown(design)}, and must be a Design, as docs/models.md shows.")
-    for name, kind in SAID.items():
+    for name, kind in TYPES.items():
         if not isinstance(value := vars(design)[name], kind):
             raise UserError(f"{name} in the DESIGN of {file} is {shown(value)}, and must be a {kind.__name__.lower()}.")
     if not inspect.isclass(design.config) or not dataclasses.is_dataclass(design.config):

@@ -1,4 +1,4 @@
-"""encoder: every word looks at every word, layer upon layer, and the sentence is named from a token before it.
+"""encoder: a Transformer encoder for classification, from a class token before the sentence, and for tagging.
 
 h = Stack(x₁ … x_T); P(label) = softmax(W h_<cls> + b)           Vaswani 2017, 3.1; <cls>: Devlin 2019
 """
@@ -25,10 +25,10 @@ class Config(NamingSettings, StackSettings):
     dim: Width = 128  # width of a token's vector, throughout
     feed_forward: Width = 256  # width inside the feed-forward layers
     layers: Depth = 2  # blocks
-    positions: PositionName = "sinusoidal"  # how a token knows where it stands
-    longest: Annotated[int, between(3, 1_000_000)] = 512  # tokens there are learned positions for
-    pool: Literal["first", "mean", "max"] = "first"  # of labels: a token before the sentence, or all of its states
-    dropout: Share = 0.2  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
+    positions: PositionName = "sinusoidal"  # positional encoding
+    longest: Annotated[int, between(3, 1_000_000)] = 512  # maximum length with learned positions, in tokens
+    pool: Literal["first", "mean", "max"] = "first"  # for classification: pooling; first is a class token
+    dropout: Share = 0.2  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 
 
 def build(config: Config, shapes: Shapes) -> Classifier | Tagger:

@@ -1,6 +1,6 @@
-"""The shell of every translator: an encoder reads the source, a decoder writes the target.
+"""The encoder-decoder behind every translator: an encoder reads the source, a decoder writes the target.
 
-P(y | x) = ∏ₜ P(yₜ | y₁ … yₜ₋₁, x). Training feeds the reference (teacher forcing); use feeds back the prediction.
+P(y | x) = ∏ₜ P(yₜ | y₁ … yₜ₋₁, x). Training feeds the reference (teacher forcing); decoding feeds back the prediction.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 
 class Decoder(Protocol):
-    """What a decoder promises: the whole target at once when it is known, one token at a time when it is not.
+    """A decoder: it reads a known target in one pass (teacher forcing) and generates one token at a time.
 
-    `looks_back` names the attentions that read the source, first layer first; `start` gives memory and carry."""
+    `looks_back` lists the cross-attentions, first layer first; `start` gives memory and carry."""
 
     @property
     def head(self) -> Head: ...
@@ -38,14 +38,14 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.longest = longest  # tokens there is room for on either side; None: any number
+        self.longest = longest  # maximum length of either side, in tokens; None: no limit
 
     def encode(self, batch: Batch) -> Padded:
         encoded: Encoded = self.encoder(batch.source)
         return Padded(encoded.states, encoded.mask)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The decoder's states while it reads the reference."""
+        """Compute the decoder's hidden states over the reference (teacher forcing)."""
         assert batch.target is not None
         return self.decoder(batch.target.before(), self.encoder(batch.source))  # (batch, target - 1, dim)
 
@@ -53,7 +53,7 @@ class EncoderDecoder(nn.Module):
         return self.decoder.head.logits(self.hidden(batch))  # (batch, target - 1, vocab)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
-        """A pair is read whole: there is no state to go on from."""
+        """Score whole pairs: there is no state to continue from."""
         assert batch.target is not None
         return log_probs_of(self.logits(batch), batch.target.after()), None  # (batch, target - 1)
 

@@ -1,6 +1,6 @@
-"""The shell of what reads a sentence and names it, or each of its words: an encoder and a head.
+"""The model behind classification and tagging: an encoder and a head.
 
-P(label | x) from one vector of the sentence;   P(tags | x) from one vector a word, or from the chain of tags
+P(label | x) from one vector per sentence;   P(tags | x) from one vector per word, or from a CRF over the tags
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.layers.encoders import Embedding, Encoded, Spelling, TransformerEnco
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 from regard.models.design import size_of
 
-SPREAD = 0.3  # of words' first vectors: what a rare word says is to be learnt, not drawn by lot
+SPREAD = 0.3  # initial scale of word vectors: small, so that rare words are not noise
 
 
 def _exact(scores: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ def _exact(scores: Tensor) -> Tensor:
 
 
 class ClassHead(nn.Module):
-    """softmax(W pooled + b), one label a sentence."""
+    """softmax(W pooled + b), one label per sentence."""
 
     weights: Tensor
 
@@ -36,14 +36,14 @@ class ClassHead(nn.Module):
         self.pool = pool
         self.dropout = Dropout(dropout)
         self.linear = nn.Linear(dim, labels)
-        # of the labels' losses; not saved, since they follow from the training data
+        # class weights; not saved, since they follow from the training data
         self.register_buffer("weights", torch.ones(labels), persistent=False)
 
     def logits(self, encoded: Encoded) -> Tensor:
         return _exact(self.linear(self.dropout(self.pool(encoded))))  # (batch, labels)
 
     def loss(self, encoded: Encoded, targets: Padded) -> Loss:
-        """targets (batch, 1)."""
+        """Compute the loss of targets (batch, 1)."""
         labels, logits = targets.values[:, 0], self.logits(encoded)
         nll = nn.functional.cross_entropy(logits, labels, reduction="sum")
         objective = nn.functional.cross_entropy(logits, labels, weight=self.weights, reduction="sum")
@@ -51,7 +51,7 @@ class ClassHead(nn.Module):
 
 
 class TagHead(nn.Module):
-    """A tag for each word: the likeliest by itself, or the likeliest chain of tags."""
+    """A tag for each word: the most probable one, or the most probable tag sequence (CRF)."""
 
     def __init__(self, *, dim: int, tags: int, chain: bool, dropout: float = 0.0) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class TagHead(nn.Module):
         return _exact(self.linear(self.dropout(encoded.states)))  # (batch, source, tags)
 
     def loss(self, encoded: Encoded, targets: Padded) -> Loss:
-        """targets (batch, source), real at words; <eos> has no tag, so the last column may be left out."""
+        """Compute the loss of tags (batch, source), real at words; <eos> has no tag, so its column may be missing."""
         tags, real = targets
         scores = self.emissions(encoded)[:, : tags.shape[1]]
         if self.chain is None:
@@ -89,8 +89,8 @@ class EncoderWithHead(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = head
-        self.beside = beside  # what the encoder is told beside the source, by name
-        self.longest = longest  # tokens there is room for, padding and <eos> included; None: any number
+        self.beside = beside  # further inputs of the encoder besides the source, by name
+        self.longest = longest  # maximum length in tokens, padding and <eos> included; None: no limit
 
     def encoded(self, batch: Batch) -> Encoded:
         encoded: Encoded = self.encoder(batch.source, *(batch.beside[name] for name in self.beside))
@@ -114,12 +114,12 @@ class EncoderWithHead(nn.Module):
 
 
 class Classifier(EncoderWithHead):
-    """Promises `classify`."""
+    """A model that classifies."""
 
     head: ClassHead
 
     def weigh(self, counts: NDArray[Any]) -> None:
-        """All labels together weigh as they did, and each as much as another."""
+        """Set class weights such that each label has the same total weight and the sum stays the same."""
         weights = self.head.weights
         there = torch.ones_like(weights)
         there[: len(counts)] = torch.from_numpy(counts).to(weights).clamp(min=1)
@@ -131,12 +131,12 @@ class Classifier(EncoderWithHead):
 
 
 class Tagger(EncoderWithHead):
-    """Promises `tag`."""
+    """A model that tags."""
 
     head: TagHead
 
     def tag(self, batch: Batch) -> Tensor:
-        """The number of each word's tag: (batch, source)."""
+        """Return the id of each word's tag: (batch, source)."""
         assert batch.source is not None
         return self.head.tags(self.encoded(batch), batch.source.but_end().mask)
 
@@ -162,8 +162,8 @@ def headed(
     beside: tuple[str, ...] = (),
     longest: int | None = None,
 ) -> Classifier | Tagger:
-    """The encoder, whose states are `dim` wide, with the head that the target needs: for a label, or for tags.
-    `longest`: tokens that the encoder has room for; None: any number."""
+    """Combine an encoder, whose states are `dim` wide, with the head that the target needs: for a label, or for tags.
+    `longest` is the encoder's maximum length in tokens; None: no limit."""
     if isinstance(shapes.target, TagIds):
         tags = TagHead(dim=dim, tags=shapes.target.size, chain=chain, dropout=dropout)
         return Tagger(encoder, tags, beside=beside, longest=longest)

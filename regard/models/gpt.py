@@ -1,8 +1,8 @@
-"""gpt: a Transformer's decoder alone, reading its own text.
+"""gpt: the decoder of a Transformer as a language model.
 
-Every token looks at itself and at those before it, layer upon layer, and predicts the next.
+Every token attends to itself and to earlier tokens (causal self-attention), and predicts the next.
     gpt1   post-norm, learned positions, GELU   Radford 2018        gpt2   the same, pre-norm   Radford 2019
-It sees `context` tokens at once. Writing beyond them, it reads the last half of them again and goes on.
+It sees `context` tokens. When it generates more, it reads the last half of them again and continues.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from regard.models.parts import StackSettings, stack_of
 
 @dataclass(frozen=True)
 class Config(StackSettings):
-    context: Length = 256  # tokens it sees at once
+    context: Length = 256  # context length in tokens
     activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
-    tie: bool = True  # the output matrix is the embedding
-    head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
+    tie: bool = True  # weight tying: the output matrix is the embedding
+    head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.tie and self.head == "adaptive":
-            raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
+            raise ValueError("the adaptive head has its own matrices: set tie = false, or choose another head.")
 
 
 class CausalStack(nn.Module):
-    """A Stack that looks back only, with at most `context` tokens in sight."""
+    """A causal Stack with a context of `context` tokens."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -45,17 +45,17 @@ class CausalStack(nn.Module):
         self.context = config.context
 
     def start(self, rows: int) -> Tree:
-        """The caches, and the vectors that they were made from."""
+        """The KV caches, and the vectors from which they were computed."""
         caches = self.stack.caches(rows)
         return caches, caches[0].keys.new_zeros(rows, 0, self.stack.dim)
 
     def forward(self, x: Tensor, real: Tensor | None = None, state: Tree = None) -> tuple[Tensor, Tree]:
-        """x (batch, time, dim) -> (batch, time, dim). Going on from a state, all rows are of one length, and only what
-        comes out at the last place is promised."""
+        """x (batch, time, dim) -> (batch, time, dim). When it continues from a state, all rows have one length, and
+        only the output at the last position is defined."""
         if state is None:
             return self.stack(x, mask=causal(x.shape[1], x.device))[0], None
         if real is not None and not bool((real.any(0) == real.all(0)).all()):
-            raise ValueError("texts that are gone on with together must be of one length")
+            raise ValueError("texts that are continued together must have one length")
         x = x if real is None else x[:, : int(real.sum(1).max())]
         caches, seen = state
         for few in torch.split(x, max(1, self.context // 2), 1):

@@ -1,6 +1,6 @@
-"""The shell of every language model that learns: embed, read, predict the next token.
+"""The model behind every neural language model: embed, read, predict the next token.
 
-P(x) = ∏ₜ P(xₜ | x₁ … xₜ₋₁). A body reads vectors and sees no later one; a head makes distributions of its states.
+P(x) = ∏ₜ P(xₜ | x₁ … xₜ₋₁). A body reads vectors from left to right; a head turns its states into distributions.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 class Body(Protocol):
     """Reads any number of vectors at once, (batch, time, dim) -> (batch, time, hidden), from the beginning (state None)
-    or going on from a state.
+    or continuing from a state.
 
-    It may answer for fewer places than it was given, if the last is among them, where it goes on from a state.
+    When it continues from a state, it may return fewer positions than it was given, if the last is among them.
     """
 
     def __call__(self, x: Tensor, real: Tensor | None = None, state: Tree = None) -> tuple[Tensor, Tree]: ...
 
-    def start(self, rows: int) -> Tree: ...  # the state before anything is read
+    def start(self, rows: int) -> Tree: ...  # the initial state
 
 
 class LanguageModel(nn.Module):
-    place: Tensor  # empty: on the device that the model was moved to
+    place: Tensor  # empty; it is on the model's device
 
     def __init__(self, *, embed: nn.Module, body: Body, head: Head, dropout: float = 0.0) -> None:
         super().__init__()
@@ -58,9 +58,9 @@ class LanguageModel(nn.Module):
         return log_probs_of(self.head.logits(hidden, recent), answers), after  # (batch, target - 1)
 
     def _read(self, batch: Batch) -> tuple[Tensor, Tensor, Padded, Tree]:
-        """Hidden states, the latest tokens at each place, those to be predicted, and the state after the last column.
+        """Return hidden states, the latest tokens at each position, the targets, and the state after the last column.
 
-        Padding stands at the end, so what is predicted never depends on it; the state after it is of no use.
+        Padding is at the end, so predictions never depend on it; the state after padding has no meaning.
         """
         assert batch.target is not None
         tokens = batch.target.values[:, :-1]
@@ -72,7 +72,7 @@ class LanguageModel(nn.Module):
     # --- one token at a time ---
 
     def start(self, batch: Batch) -> State:
-        """All but the last token of each row is read."""
+        """Read all but the last token of each row."""
         assert batch.target is not None
         tokens, real = batch.target.but_end().before()  # (rows, time)
         body, latest = self.body.start(len(tokens)), self._nothing_yet(len(tokens))
@@ -91,7 +91,7 @@ class LanguageModel(nn.Module):
         return logits, State(state.memory, (body, latest), state.width)
 
     def _nothing_yet(self, rows: int) -> Tensor:
-        """The latest tokens before the first: (rows, reach)."""
+        """Return the latest tokens before the first one: (rows, reach)."""
         return torch.full((rows, self.head.reach), PAD, device=self.place.device)
 
     def inspect(self) -> Inside:
@@ -100,15 +100,15 @@ class LanguageModel(nn.Module):
 
 
 class CarryingModel(LanguageModel):
-    """Goes on where it stopped, however long the text (`Carries`)."""
+    """Carries its hidden state from window to window, however long the text (`Carries`)."""
 
     def begin(self, rows: int) -> Tree:
-        """The state before anything is read: the body's, and the latest tokens for the head."""
+        """Return the initial state: the body's, and the latest tokens for the head."""
         return self.body.start(rows), self._nothing_yet(rows)
 
 
 class WindowedModel(LanguageModel):
-    """Sees `context` tokens at once, and nothing before them (`Windowed`)."""
+    """Has a context of `context` tokens and sees nothing before them (`Windowed`)."""
 
     def __init__(self, *, embed: nn.Module, body: Body, head: Head, context: int, dropout: float = 0.0) -> None:
         super().__init__(embed=embed, body=body, head=head, dropout=dropout)
@@ -116,7 +116,7 @@ class WindowedModel(LanguageModel):
 
 
 def _recent(latest: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """The last `reach` tokens at each place, its own included: (rows, time, reach); and after the last place."""
+    """Return the last `reach` tokens at each position, its own included, (rows, time, reach), and at the end."""
     reach, time = latest.shape[1], tokens.shape[1]
     if not reach:
         return tokens.new_empty(*tokens.shape, 0), latest

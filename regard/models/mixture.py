@@ -1,7 +1,7 @@
-"""Several models as one: P(x) = Σₖ wₖ Pₖ(x), token by token.
+"""Interpolation of several models: P(x) = Σₖ wₖ Pₖ(x), token by token.
 
-An n-gram beside a network, or an ensemble of translators: whatever starts and steps can be mixed, if the models mean
-the same by each token.
+An n-gram model with a neural network, or an ensemble of translators: all models that start and step can be mixed, if
+they share one vocabulary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""neural_lm: the first neural language model, a window of words side by side.
+"""neural_lm: the first neural language model, a feed-forward network over a window of words.
 
 y = b + W x + U tanh(d + H x);   x = the vectors of the last n − 1 tokens, one after the other   (Bengio 2003, part 2)
-W x are the direct connections. Similar words have similar vectors: what is learnt of one sentence is learnt of many.
+W x are the direct connections. Similar words have similar vectors, so one sentence teaches about many.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from regard.models.language_model import CarryingModel
 
 @dataclass(frozen=True)
 class Config(Settings):
-    order: Annotated[int, between(2, 100)] = 5  # the n of its n-grams: it sees the n − 1 tokens before each
+    order: Annotated[int, between(2, 100)] = 5  # n of the n-grams: each token is predicted from the n − 1 before it
     embedding: Width = 100  # width of a token's vector
-    hidden: Width = 300  # width of the layer above them
-    direct: bool = True  # connect the vectors to the output directly, too
-    head: HeadName = "softmax"  # over all types, or adaptive: frequent ones first and rare ones in groups
+    hidden: Width = 300  # width of the hidden layer
+    direct: bool = True  # also connect the vectors to the output directly
+    head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
     dropout: Share = 0.2  # on embeddings and before the output
 
 
 class Window(nn.Module):
     """[tanh(d + H x); x], or its first half alone; x the latest vectors, zeros where there is none yet."""
 
-    place: Tensor  # empty: of the device and dtype that the model was moved to
+    place: Tensor  # empty; it has the model's device and dtype
 
     def __init__(self, config: Config) -> None:
         super().__init__()

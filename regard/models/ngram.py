@@ -1,17 +1,17 @@
-"""ngram: counting, with interpolated Kneser-Ney smoothing.
+"""ngram: n-gram counts with interpolated Kneser-Ney smoothing.
 
 P(w | h) = (a(hw) − D(a(hw))) / Σᵥ a(hv) + γ(h) P(w | h′),   γ(h) = Σᵥ D(a(hv)) / Σᵥ a(hv),   P(w | no words) = 1/V
 h are the n − 1 words before w, and h′ is h without the first of them. For the longest n-grams a counts how often they
 occur; for shorter ones, how many different words stand before them (Kneser, Ney 1995): "Francisco" is frequent, but
-follows little else than "San". Nothing stands before <bos>, so n-grams that begin with it keep their count. D is one
+follows little else than "San". No word precedes <bos>, so n-grams that begin with it keep their count. D is one
 discount (Kneser, Ney 1995), or three, for counts of 1, 2 and more (Chen, Goodman 1998, section 4.1.6: "modified").
 V are the types that can be predicted: not <pad>, not <bos>.
 
-Saved is what scoring needs, as in an ARPA file: ln P(w | h) of the n-grams met, and ln γ(h) of the contexts met;
-ln P(w | h) = ln γ(h) + ln P(w | h′) for all others, with γ = 1 where h was never met.
+The saved model has what scoring needs, as an ARPA file: ln P(w | h) of the n-grams seen, and ln γ(h) of the contexts
+seen; ln P(w | h) = ln γ(h) + ln P(w | h′) for all others, with γ = 1 if h was never seen.
 
 An n-gram has a number: its place among those of its length. Its key is the number of its first n − 1 words × vocab +
-its last word, and the keys are sorted, so that looking up is a binary search and what can follow a context is a slice.
+its last word, and the keys are sorted, so a lookup is a binary search and the continuations of a context are a slice.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Discounts = Literal["one", "three"]
 
-# Those of KenLM (lmplz --discount_fallback), for counts of 1, 2, 3 and more, where an order's own cannot be computed:
-# nothing occurs just once (or twice, or three times), or a result is below 0 or above the count. One that is exactly 0,
-# which KenLM lets pass, would leave some contexts without a share for words they were not met with.
+# KenLM's discounts (lmplz --discount_fallback) for counts of 1, 2, 3 and more, if an order's own cannot be computed:
+# nothing occurs just once (or twice, or three times), or a result is below 0 or above the count. A discount of exactly
+# 0, which KenLM accepts, would leave some contexts without probability for words not seen with them.
 FALLBACK = (0.5, 1.0, 1.5)
 
 
 @dataclass(frozen=True)
 class Config(Settings):
-    order: Depth = 5  # words in the longest n-grams: each is predicted from order - 1 before it
-    discounts: Discounts = "three"  # taken off a count: one for all, or three for counts of 1, 2, and 3 or more
-    open: bool = True  # <unk> has a share of the probability even if training never met it
+    order: Depth = 5  # length of the longest n-grams: a word is predicted from the order - 1 before it
+    discounts: Discounts = "three"  # Kneser-Ney discounts: one, or three for counts of 1, 2, and 3 or more
+    open: bool = True  # open vocabulary: <unk> has a probability even if it is not in the training text
 
 
 # --- estimation ---
@@ -53,21 +53,21 @@ class Counted(NamedTuple):
     """The different n-grams of one length, by number."""
 
     keys: Integers
-    times: Integers  # it occurs
-    lower: Integers  # the number of its last n − 1 words
-    begins: NDArray[np.bool_]  # with <bos>
+    times: Integers  # how often each occurs
+    lower: Integers  # the number of the n-gram of its last n − 1 words
+    begins: NDArray[np.bool_]  # whether it begins with <bos>
 
 
 class Order(NamedTuple):
-    """What is known of the n-grams of one length, by number."""
+    """Probabilities and back-off weights of the n-grams of one length, by number."""
 
-    keys: NDArray[np.int64]  # none where n = 1: a word is its own number
+    keys: NDArray[np.int64]  # empty for n = 1: a word is its own number
     log_prob: NDArray[np.float32]
-    log_backoff: NDArray[np.float32]  # ln γ of it as a context; none for the longest, which are never one
+    log_backoff: NDArray[np.float32]  # ln γ of it as a context; empty for the longest, which are never a context
 
 
 def stream_of(texts: Texts) -> tuple[Integers, Integers]:
-    """<bos> w₁ … wₖ <eos> of every text, one after the other; and each token's place in its text."""
+    """Concatenate <bos> w₁ … wₖ <eos> of every text; also return each token's position in its text."""
     lengths = np.diff(texts.offsets)
     starts = texts.offsets[:-1] - texts.offsets[0] + 2 * np.arange(len(lengths))
     place = np.arange(int(lengths.sum()) + 2 * len(lengths)) - np.repeat(starts, lengths + 2)
@@ -79,22 +79,22 @@ def stream_of(texts: Texts) -> tuple[Integers, Integers]:
 
 
 def count_ngrams(stream: Integers, place: Integers, *, vocab: int, order: int) -> Iterator[Counted]:
-    """Of length 1, 2, …; those of length 1 are the whole vocabulary."""
+    """Count the n-grams of length 1, 2, …; those of length 1 are the whole vocabulary."""
     words = np.arange(vocab)
     yield Counted(words, np.bincount(stream, minlength=vocab), words, words == BOS)
-    number = stream  # of the n-gram that ends at each place
+    number = stream  # the n-gram that ends at each position
     for n in range(2, order + 1):
         ends = np.flatnonzero(place >= n - 1)
         keys = number[ends - 1] * vocab + stream[ends]
         keys, first, inverse, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        first = ends[first]  # where each is met first
+        first = ends[first]  # the first occurrence of each
         yield Counted(keys, count, number[first], place[first] == n - 1)
         number = np.full(len(stream), -1, dtype=np.int64)
         number[ends] = inverse
 
 
 def discounts_of(counts: Integers, kind: Discounts) -> Floats:
-    """D of 0, 1, 2, and 3 or more, from how many n-grams have a count of 1, 2, 3 and 4."""
+    """Compute D for counts of 0, 1, 2, and 3 or more, from how many n-grams have a count of 1, 2, 3 and 4."""
     n1, n2, n3, n4 = (float(np.count_nonzero(counts == c)) for c in (1, 2, 3, 4))
     y = n1 / (n1 + 2 * n2) if n1 else 0.0
     if kind == "one":
@@ -127,7 +127,7 @@ def estimate(texts: Texts, *, vocab: int, order: int, discounts: Discounts, open
         total = np.bincount(context, counts, minlength=contexts)
         shared = np.bincount(context, taken, minlength=contexts)
         backoff = np.divide(shared, total, out=np.ones(contexts), where=total > 0)
-        total = np.maximum(total, 1)  # of an empty corpus
+        total = np.maximum(total, 1)  # the corpus may be empty
         below = (counts - taken) / total[context] + backoff[context] * below[grams.lower]
         log_probs.append(_log(np.minimum(below, 1)))
         log_backoffs.append(_log(backoff))
@@ -163,7 +163,7 @@ class Grams(nn.Module):
         self.keys, self.log_prob, self.log_backoff = (each.to(device) for each in (keys, log_prob, log_backoff))
 
     def find(self, keys: Tensor) -> Tensor:
-        """The number of each; −1 where there is none."""
+        """Look up the number of each; −1 if it does not exist."""
         if not len(self.keys):
             return torch.full_like(keys, -1)
         at = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
@@ -171,19 +171,19 @@ class Grams(nn.Module):
 
 
 def value_of(values: Tensor, numbers: Tensor) -> Tensor:
-    """Of each n-gram; 0 where there is none."""
+    """Return ln γ of each n-gram; 0 if it does not exist."""
     if not len(values):
         return values.new_zeros(numbers.shape)
     return torch.where(numbers >= 0, values[numbers.clamp(min=0)], 0.0)
 
 
 def shifted(numbers: Tensor) -> Tensor:
-    """What ended at each place ends before the next one; nothing does before the first."""
+    """Shift the numbers by one position: each becomes the context of the next token; the first has none."""
     return nn.functional.pad(numbers, (1, 0), value=-1)[:, :-1]
 
 
 class NGram(nn.Module):
-    """A state, and so the carry of generation, is the order − 1 ids before the token that is read next."""
+    """The state, also during decoding, is the order − 1 ids before the next token."""
 
     def __init__(self, *, vocab: int, order: int, discounts: Discounts, open: bool) -> None:
         super().__init__()
@@ -193,10 +193,10 @@ class NGram(nn.Module):
         self.open = open
         self.orders = cast(Sequence[Grams], nn.ModuleList(Grams() for _ in range(order)))
 
-    # --- making it ---
+    # --- fitting -----
 
     def fit(self, texts: Texts) -> None:
-        """Count; texts are without <bos> and <eos>."""
+        """Count n-grams; texts have no <bos> and <eos>."""
         tokens = texts.tokens
         if len(tokens) and not (tokens.min() >= EOS and tokens.max() < self.vocab):
             raise ValueError(f"ids must be from {EOS} to {self.vocab - 1}, not {tokens.min()} to {tokens.max()}")
@@ -207,18 +207,18 @@ class NGram(nn.Module):
             own.put(*(torch.from_numpy(values) for values in order))
 
     def tables(self) -> list[Order]:
-        """What `put` takes."""
+        """Return the orders in the form that `put` takes."""
         return [Order(*(values.cpu().numpy() for values in own.buffers())) for own in self.orders]
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Put in what a state_dict held; how many n-grams there are is the file's to say, the rest is checked."""
+        """Load the tensors of a state_dict, whose number of n-grams may differ; everything else is checked."""
         for odd in self._misfits(tensors):
             raise UserError(f"The saved n-grams do not fit the model: {odd}; restore the run's own files.")
         for place, own in enumerate(self.orders):
             own.put(*(tensors[f"orders.{place}.{name}"] for name in Order._fields))
 
     def _misfits(self, tensors: dict[str, Tensor]) -> Iterator[str]:
-        """What is wrong with these; whatever is said second rests on the first being right."""
+        """Yield what is wrong with these tensors; later checks assume that the earlier ones passed."""
         own = self.state_dict()
         for name in sorted(own.keys() ^ tensors.keys()):
             yield f"{name!r} is in one of them only"
@@ -242,9 +242,9 @@ class NGram(nn.Module):
                     (keys >= 0) & (keys < contexts * self.vocab)
                 ),
                 f"{names[0]} is not sorted": keys[1:] > keys[:-1],
-                f"{names[1]} holds what is no logarithm of a probability": log_prob <= 0,
+                f"{names[1]} has values that are not logarithms of probabilities": log_prob <= 0,
                 f"{names[1]} predicts <pad> or <bos>": log_prob[words <= BOS] == -torch.inf,
-                f"{names[2]} holds what is no logarithm": log_backoff < torch.inf,
+                f"{names[2]} has values that are not logarithms": log_backoff < torch.inf,
             }
             yield from (odd for odd, holds in right.items() if not bool(holds.all()))
             contexts = count
@@ -252,12 +252,12 @@ class NGram(nn.Module):
     # --- whole texts, or windows of them ---
 
     def begin(self, rows: int) -> Tensor:
-        """The state before anything is read."""
+        """Return the initial state."""
         return torch.full((rows, self.order - 1), PAD, device=self.orders[0].log_prob.device)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tree]:
-        """ln p of target[:, 1:], 0 at padding; and the state from which a window goes on whose first column is the last
-        one here."""
+        """Compute ln p of target[:, 1:], 0 at padding, and the state for the next window, whose first column is the
+        last one here."""
         assert batch.target is not None
         tokens = self._joined(batch.state, batch.target.values)  # (batch, order - 1 + time)
         score = self.orders[0].log_prob[tokens]
@@ -275,20 +275,20 @@ class NGram(nn.Module):
         return torch.cat([self.begin(len(tokens)) if state is None else state, tokens], 1)
 
     def _longer(self, grams: Grams, contexts: Tensor, tokens: Tensor) -> Tensor:
-        """The numbers of contexts with one more token; without a context the key is below 0, and so is no n-gram's."""
+        """Return the numbers of contexts extended by one token; a missing context gives a key below 0, of no n-gram."""
         return grams.find(contexts * self.vocab + tokens)
 
     # --- one token at a time ---
 
     def start(self, batch: Batch) -> State:
-        """All but the last token of each row is read."""
+        """Read all but the last token of each row."""
         assert batch.target is not None
         tokens = self._joined(batch.state, batch.target.values)
         read = (batch.target.lengths[:, None] - 1).clamp(min=0)
         return State(None, tokens.gather(1, read + torch.arange(self.order - 1, device=tokens.device)))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Log-probabilities of every type, (rows, vocab): the unigrams', and those of longer n-grams laid over them."""
+        """Compute the log-probabilities of every type, (rows, vocab): longer n-grams overwrite the shorter ones."""
         tokens = self._joined(state.carry, tokens[:, None])  # (rows, order)
         below, numbers = self.orders[0], tokens  # a word is its own number; <pad> begins no n-gram
         logits = below.log_prob.repeat(len(tokens), 1)
@@ -300,7 +300,7 @@ class NGram(nn.Module):
         return logits, State(state.memory, tokens[:, 1:], state.width)
 
     def _lay_over(self, logits: Tensor, grams: Grams, context: Tensor) -> None:
-        """What was met after each row's context, into its row; the context −1 has an empty slice."""
+        """Write the seen continuations of each row's context into its row; the context −1 has an empty slice."""
         first = torch.searchsorted(grams.keys, context * self.vocab)
         count = torch.searchsorted(grams.keys, (context + 1) * self.vocab) - first
         row = torch.arange(len(context), device=context.device).repeat_interleave(count)

@@ -1,4 +1,4 @@
-"""Parts that several papers' models are made of, built from the settings that these share."""
+"""Settings and parts that several models share."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from regard.models.encoder_head import Classifier, Tagger, headed, reader
 
 @dataclass(frozen=True)
 class RecurrentSettings(Settings):
-    """What every recurrent model can be told."""
+    """The settings of every recurrent model."""
 
     embedding: Width = 256  # width of a token's vector
     hidden: Width = 256  # width of the recurrent state, in each direction
     layers: Depth = 1  # recurrent layers
-    cell: CellName | str = "lstm"  # the recurrent cell, or one of your own: my_cells.py:Name
-    skip: Skip = "none"  # what a layer's input does beside it: none, residual (added), highway (through a gate)
+    cell: CellName | str = "lstm"  # the recurrent cell, or a user-defined one: my_cells.py:Name
+    skip: Skip = "none"  # skip connection around each layer: none, residual (added) or highway (through a gate)
     dropout: Share = 0.1  # on embeddings, states and before the output
 
 
 def recurrent_of(
     config: RecurrentSettings, input_dim: int, *, layers: int = 0, bidirectional: bool = False
 ) -> Recurrent:
-    """With as many layers as the settings say, unless others are given."""
+    """Build recurrent layers; `layers` overrides the number in the settings."""
     return Recurrent(
         cell=cell_named(config.cell),
         input_dim=input_dim,
@@ -49,11 +49,11 @@ def recurrent_of(
 
 @dataclass(frozen=True)
 class NamingSettings(Settings):
-    """What every model can be told that names sentences or their words."""
+    """The settings of every model for classification and tagging."""
 
-    head: Literal["softmax", "crf"] = "crf"  # of tags: each word by itself, or the best chain
-    letters: Count = 0  # of tags: width of what a word's letters make beside its vector; 0: they are not read
-    word_dropout: Share = 0.0  # share of the words that are hidden in training
+    head: Literal["softmax", "crf"] = "crf"  # for tagging: one softmax per word, or a CRF over the tag sequence
+    letters: Count = 0  # for tagging: width of the character features that are added to a word's vector; 0: none
+    word_dropout: Share = 0.0  # word dropout: share of the words that are hidden in training
 
 
 def reader_of(config: NamingSettings, shapes: Shapes, *, dim: int, dropout: float = 0.0) -> WordReader:
@@ -63,7 +63,7 @@ def reader_of(config: NamingSettings, shapes: Shapes, *, dim: int, dropout: floa
 def headed_of(
     config: Any, encoder: nn.Module, read: WordReader, shapes: Shapes, *, dim: int, longest: int | None = None
 ) -> Classifier | Tagger:
-    """By pool, head and dropout: an encoder of the words that `read` reads, with the head that the target needs."""
+    """Combine an encoder with the embedding `read` and the head that the target needs, by pool, head and dropout."""
     return headed(
         encoder,
         shapes,
@@ -77,31 +77,31 @@ def headed_of(
 
 
 def embeddings_of(config: Any, shapes: Shapes, dim: int) -> tuple[Embedding, Embedding]:
-    """Of the source and the target; the same one where the vocabulary is joint and `tie` says so."""
+    """Build the embeddings of source and target; they are shared if the vocabulary is joint and `tie` is true."""
     target = Embedding(vocab=size_of(shapes.target), dim=dim)
     shared = config.tie and shapes.joint
     return target if shared else Embedding(vocab=size_of(shapes.source), dim=dim), target
 
 
 def head_of(config: Any, embed: Embedding) -> SoftmaxHead:
-    """By tie and label_smoothing: over the words that `embed` knows, from states as wide as its vectors."""
+    """Build the output layer over the vocabulary of `embed`, by tie and label_smoothing."""
     tied = embed.weight if config.tie else None
     return SoftmaxHead(dim=embed.dim, vocab=len(embed.weight), tied=tied, smoothing=config.label_smoothing)
 
 
 @dataclass(frozen=True)
 class StackSettings(Settings):
-    """What every model with a Transformer's stack can be told."""
+    """The settings of every model with a Transformer's stack."""
 
     dim: Width = 256  # width of a token's vector, throughout
-    heads: Width = 4  # looks at once; dim must be a multiple of it
+    heads: Width = 4  # attention heads; dim must be a multiple of it
     feed_forward: Width = 1024  # width inside the feed-forward layers
     layers: Depth = 4  # blocks
-    norm: Literal["pre", "post"] = "pre"  # normalise before each part, or after adding it
-    positions: PositionName = "learned"  # how a token knows where it stands
-    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on what each part adds
+    norm: Literal["pre", "post"] = "pre"  # pre-norm or post-norm: normalise before each part, or after adding it
+    positions: PositionName = "learned"  # positional encoding
+    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on each part's output
 
-    # not settings, unless a model makes them so
+    # constants here; a model may redefine them as settings
     activation = "relu"
     normalisation = "layer"
 
@@ -112,7 +112,7 @@ class StackSettings(Settings):
 
 
 def stack_of(config: StackSettings, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
-    """`longest` limits learned positions."""
+    """Build a Stack; `longest` limits learned positions."""
     places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
     return Stack(
         dim=config.dim,

@@ -1,8 +1,8 @@
-"""rnn_lm: everything read so far in one state, which predicts the next token.
+"""rnn_lm: a recurrent language model, whose hidden state predicts the next token.
 
 hₜ = f(xₜ, hₜ₋₁);   P(xₜ₊₁ | x₁ … xₜ) = softmax(W hₜ + b)
-Any cell, any depth. Gradients are cut between windows (truncated back-propagation); the state is not.
-With head = "features", counted contexts vote beside the network: + Σₖ table[hash(xₜ₋ₖ₊₁ … xₜ)]   (Mikolov 2011).
+Any cell, any depth. Gradients are cut between windows (truncated backpropagation); the hidden state is carried over.
+With head = "features", hashed n-gram features are added to the logits: + Σₖ table[hash(xₜ₋ₖ₊₁ … xₜ)]   (Mikolov 2011).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from regard.models.parts import RecurrentSettings, recurrent_of
 
 @dataclass(frozen=True)
 class Config(RecurrentSettings):
-    tie: bool = True  # the output matrix is the embedding; embedding and hidden are then equal
-    head: Literal["softmax", "adaptive", "features"] = "softmax"  # adaptive: rare types in groups; or + hashed n-grams
-    reach: Annotated[int, between(1, 10)] = 2  # of the hashed n-grams: the latest tokens they see, at most
-    rows: Width = 1000  # of the hashed n-grams: places to keep contexts in, for each length
+    tie: bool = True  # weight tying: the output matrix is the embedding; needs embedding = hidden
+    head: Literal["softmax", "adaptive", "features"] = "softmax"  # output layer; features: hashed n-grams
+    reach: Annotated[int, between(1, 10)] = 2  # length of the longest hashed n-grams
+    rows: Width = 1000  # rows of the table of hashed n-grams, for each length
     dropout: Share = 0.2  # on embeddings, between layers and before the output
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.tie and self.head == "adaptive":
-            raise ValueError("the adaptive head has its own matrices: set tie = false, or another head.")
+            raise ValueError("the adaptive head has its own matrices: set tie = false, or choose another head.")
         if self.tie and self.embedding != self.hidden:
             raise ValueError(
                 f"tie needs embedding = {self.embedding} and hidden = {self.hidden} to be equal: "

@@ -1,4 +1,4 @@
-"""rnnsearch: the decoder looks back at every source word before it writes the next one.
+"""rnnsearch: a recurrent encoder-decoder with attention; the decoder attends to all source words at every step.
 
 eₜᵢ = score(sₜ₋₁, hᵢ);   αₜ = softmax(eₜ);   cₜ = Σᵢ αₜᵢ hᵢ;   sₜ = f(yₜ₋₁, sₜ₋₁, cₜ);   s₀ = tanh(W ←h₁)
 p(yₜ) from [sₜ; cₜ; yₜ₋₁]        Bahdanau, Cho, Bengio 2015, section 3.1 and A.1.2
@@ -30,15 +30,15 @@ from regard.models.parts import RecurrentSettings, head_of, recurrent_of
 
 @dataclass(frozen=True)
 class Config(RecurrentSettings):
-    layers: Depth = 1  # recurrent layers on each side; the first decoder layer is the one that attends
-    cell: CellName | str = "gru"  # the recurrent cell, or one of your own: my_cells.py:Name
-    score: ScoreName = "additive"  # how well a decoder state and a source state match
-    heads: Width = 1  # several looks at once; more than 1 implies projections
-    project: bool = False  # look at learnt projections of the source states, as dot and its like do to match widths
-    lexical: bool = False  # looking at a word brings back its own vector beside its state
-    tie: bool = True  # the output matrix is the target embedding
+    layers: Depth = 1  # recurrent layers on each side; the first decoder layer attends
+    cell: CellName | str = "gru"  # the recurrent cell, or a user-defined one: my_cells.py:Name
+    score: ScoreName = "additive"  # attention score between a decoder state and a source state
+    heads: Width = 1  # attention heads; more than 1 implies projections
+    project: bool = False  # attend to learned projections of the source states; dot and scaled always do
+    lexical: bool = False  # attention values include the word's own vector, not only its state
+    tie: bool = True  # weight tying: the output matrix is the target embedding
     dropout: Share = 0.1  # on embeddings, source states and before the output
-    label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
+    label_smoothing: Share = 0.0  # label smoothing: share of the target's probability spread over the vocabulary
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,17 +47,17 @@ class Config(RecurrentSettings):
 
     @property
     def value_dim(self) -> int:
-        """Width of what looking at a source word brings back."""
+        """Return the width of the attention values."""
         return 2 * self.hidden + (self.embedding if self.lexical else 0)
 
 
 class Carry(NamedTuple):
-    attending: CellState  # of the layer that looks back
-    upper: tuple[CellState, ...]  # of the layers above it
+    attending: CellState  # state of the layer that attends
+    upper: tuple[CellState, ...]  # states of the layers above it
 
 
 class AttentiveDecoder(nn.Module):
-    """A recurrent layer whose input holds what its previous state looks at; plain layers above; a readout."""
+    """A recurrent layer that also reads the attention context of its previous state; plain layers above; a readout."""
 
     def __init__(self, config: Config, vocab: int) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class AttentiveDecoder(nn.Module):
         return memory, Carry(attending, upper)
 
     def look_then_move(self, read: Tensor, memory: Memory, state: CellState) -> tuple[Tensor, CellState]:
-        """cₜ and sₜ from what the cell makes of yₜ₋₁ (rows, projected) and from sₜ₋₁.
+        """Compute cₜ and sₜ from the projection of yₜ₋₁ (rows, projected) and from sₜ₋₁.
 
-        cₜ enters by a matrix of its own, W yₜ₋₁ + C cₜ (A.1.1), so W yₜ₋₁ can be had for all steps at once. An
+        cₜ enters by its own matrix, W yₜ₋₁ + C cₜ (A.1.1), so W yₜ₋₁ can be computed for all steps together. An
         example's hypotheses are query positions of its memory.
         """
         batch = memory.values.shape[0]
@@ -127,7 +127,7 @@ class AttentiveDecoder(nn.Module):
 
 
 def attention(config: Config) -> Attention | MultiHead:
-    """Over the 2·hidden-wide source states: themselves as keys and values, or projections of them."""
+    """Build the attention over the source states, 2·hidden wide: on the states themselves or on projections."""
     memory_dim = 2 * config.hidden
     if config.heads == 1 and not config.project and config.score not in ONE_WIDTH:
         plain = score(config.score, query_dim=config.hidden, key_dim=memory_dim, hidden=config.hidden)
@@ -161,6 +161,6 @@ DESIGN = Design(
     tasks=("translation",),
     config=Config,
     build=build,
-    path="1 from what it writes to what it read; n within a side",
+    path="1 from target to source; n within a side",
     sizes=tuple(Config(embedding=width, hidden=width, label_smoothing=0.1) for width in (128, 256, 384, 512)),
 )

@@ -1,9 +1,9 @@
-"""seq2seq: one fixed vector between reader and writer.
+"""seq2seq: a recurrent encoder-decoder with one fixed vector between encoder and decoder.
 
 hₜ = f(xₜ, hₜ₋₁);   sₜ = g(yₜ₋₁, sₜ₋₁, c)
-Three rungs: c only as s₀ (Sutskever 2014, section 2), c at every step (Cho 2014, 2.2), c = the plain mean of the h's.
-A help: Σᵢ xᵢ / √n, the words' own vectors, as a part of c that every step is told.
-Whatever the sentence's length, everything the decoder knows of it is c.
+Three variants: c only as s₀ (Sutskever 2014, section 2), c at every step (Cho 2014, 2.2), c = the mean of the h's.
+With `lexical`, Σᵢ xᵢ / √n, the sum of the word vectors, is a part of c at every step.
+The decoder knows the sentence only through c, however long it is.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Rung = Literal["first", "every", "mean"]
 
 @dataclass(frozen=True)
 class Config(RecurrentSettings):
-    hidden: Width = 384  # width of the recurrent state, and so of the fixed vector
+    hidden: Width = 384  # width of the hidden state, and of the fixed vector
     layers: Depth = 2  # recurrent layers on each side
     context: Rung = "first"  # where the fixed vector enters: first (as s₀), every (step), mean (of states, every step)
-    reverse: bool = True  # read the source last word first
-    lexical: bool = False  # the words' own vectors, summed, are part of the fixed vector
+    reverse: bool = True  # read the source from right to left
+    lexical: bool = False  # the sum of the word vectors is part of the fixed vector
     dropout: Share = 0.1  # on embeddings, between layers and before the output
-    label_smoothing: Share = 0.0  # share of the target's probability spread over the vocabulary
+    label_smoothing: Share = 0.0  # label smoothing: share of the target's probability spread over the vocabulary
 
 
 def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:
-    """c as the decoder meets it at every step, (batch, ·), or None if it is met only as s₀."""
+    """Return the part of c that enters at every step, (batch, ·), or None if c enters only as s₀."""
     mask = encoded.mask[..., None]
     count = mask.sum(1)  # (batch, 1)
     parts = []
@@ -54,13 +54,13 @@ def fixed_vector(rung: Rung, encoded: Encoded) -> Tensor | None:
 
 
 class FixedVectorDecoder(nn.Module):
-    """A recurrent language model of the target that starts from, or is told, c."""
+    """A recurrent language model of the target that starts from c, or reads c at every step."""
 
     def __init__(self, config: Config, vocab: int) -> None:
         super().__init__()
-        told = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
+        width = (0 if config.context == "first" else config.hidden) + (config.embedding if config.lexical else 0)
         self.embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
-        self.recurrent = recurrent_of(config, config.embedding + told)
+        self.recurrent = recurrent_of(config, config.embedding + width)
         self.context: Rung = config.context
         self.dropout = Dropout(config.dropout)
         self.head = SoftmaxHead(dim=config.hidden, vocab=vocab, smoothing=config.label_smoothing)
@@ -70,7 +70,7 @@ class FixedVectorDecoder(nn.Module):
 
     def start(self, encoded: Encoded) -> tuple[Tree, Tree]:
         first = encoded.final
-        if self.context == "mean":  # the mean is all that is known: no second way in through s₀
+        if self.context == "mean":  # only the mean enters, not the final state as s₀
             first = self.recurrent.start(encoded.mask.shape[0])
         return fixed_vector(self.context, encoded), first
 
@@ -78,8 +78,8 @@ class FixedVectorDecoder(nn.Module):
         vector, state = self.start(encoded)
         embedded = self.embed(target.values)  # (batch, target, embedding)
         if vector is not None:
-            told = vector[:, None].expand(-1, embedded.shape[1], -1)
-            embedded = torch.cat([embedded, told], -1)
+            every_step = vector[:, None].expand(-1, embedded.shape[1], -1)
+            embedded = torch.cat([embedded, every_step], -1)
         states, _ = self.recurrent(embedded, state=state)
         hidden: Tensor = self.dropout(states)
         return hidden  # (batch, target, hidden)

@@ -1,6 +1,6 @@
-"""transformer: attention is all that carries information from one position to another.
+"""transformer: an encoder-decoder in which only attention carries information between positions.
 
-x ← x + Attention(x), x ← x + FFN(x), layer upon layer, on both sides; the decoder's attention sees no future.
+x ← x + Attention(x), x ← x + FFN(x) in each layer of both sides; the decoder's self-attention is causal.
 Vaswani et al. 2017, section 3. Any two positions are one step apart.
 """
 
@@ -25,11 +25,11 @@ from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
 @dataclass(frozen=True)
 class Config(StackSettings):
     layers: Depth = 3  # encoder layers, and as many decoder layers
-    normalisation: Literal["layer", "batch"] = "layer"  # over a token's features, or over the batch's real tokens
-    positions: PositionName = "sinusoidal"  # how a token knows where it stands
+    normalisation: Literal["layer", "batch"] = "layer"  # layer normalisation, or batch normalisation
+    positions: PositionName = "sinusoidal"  # positional encoding
     longest: Length = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
-    label_smoothing: Share = 0.1  # share of the target's probability spread over the vocabulary
+    label_smoothing: Share = 0.1  # label smoothing: share of the target's probability spread over the vocabulary
 
 
 class TransformerDecoder(nn.Module):

@@ -1,7 +1,7 @@
-"""vit: a picture is a sequence of patches, read by the Transformer's encoder as words are.
+"""vit: the Vision Transformer, which reads a picture as a sequence of patches with a Transformer encoder.
 
 z₀ = [x_class; x₁E; …; x_N E] + E_pos;   h = Stack(z₀);   P(label) = softmax(W h_class + b)       Dosovitskiy 2021, 3.1
-xᵢ is patch i, P × P pixels one after the other; x E is a convolution of width and stride P.
+xᵢ is patch i, a vector of P × P pixels; x E is a convolution of width and stride P.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Config(StackSettings):
     patch: Width = 4  # pixels along the side of a patch
     dim: Width = 128  # width of a patch's vector, throughout
     feed_forward: Width = 256  # width inside the feed-forward layers
-    positions: PositionName = "learned"  # how a patch knows where it stands
-    pool: Literal["first", "mean"] = "first"  # a learnt vector before the patches (class token), or the mean of all
-    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on what each part adds and before the output
+    positions: PositionName = "learned"  # positional encoding
+    pool: Literal["first", "mean"] = "first"  # the state of a class token before the patches, or the mean of all states
+    dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 
 
 class PatchEncoder(TransformerEncoder):
-    """Cuts a picture into patches and reads them as a sentence; `grid` are the rows and columns of patches."""
+    """Cuts a picture into patches and encodes them as a sequence; `grid` counts the rows and columns of patches."""
 
     def __init__(self, config: Config, shape: Picture) -> None:
         side, grid = config.patch, (shape.height // config.patch, shape.width // config.patch)
@@ -46,7 +46,7 @@ class PatchEncoder(TransformerEncoder):
         self.channels, self.patch, self.grid = shape.channels, side, grid
 
     def forward(self, source: Padded, *beside: torch.Tensor) -> Encoded:
-        """source (batch, height, width · channels) -> one state for each patch."""
+        """Encode source (batch, height, width · channels) as one state per patch."""
         (down, across), side = self.grid, self.patch
         pixels = source.values.view(-1, down, side, across, side, self.channels)
         patches = pixels.transpose(2, 3).reshape(len(pixels), down * across, -1)  # (batch, patches, patch² · channels)

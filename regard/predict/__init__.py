@@ -1,1 +1,1 @@
-"""predict: from raw inputs to answers."""
+"""predict: decode text, labels or tags for raw inputs."""

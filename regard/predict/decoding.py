@@ -1,4 +1,4 @@
-"""How to write: the settings of beam search and sampling; and what comes out."""
+"""The settings of greedy decoding, beam search and sampling, and the Prediction they give."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Seed = Annotated[int, Bound("at least 0 and below 2⁶³", lambda value: 0 <= va
 
 @dataclass(frozen=True)
 class Decoding(Settings):
-    """How to write."""
+    """The settings of decoding."""
 
-    beam: Few = 1  # hypotheses kept per sentence; 1 is greedy
-    sample: bool = False  # draw from the distribution instead of taking the likeliest
-    temperature: Temperature = 1.0  # below 1 sharpens the distribution that is drawn from, above 1 flattens it
-    top_k: Count = 0  # draw among the k likeliest tokens only; 0: all
-    top_p: Probability = 1.0  # draw among the likeliest tokens that together hold this much probability
-    n_best: Few = 1  # outputs per sentence
-    length_penalty: Power = 1.0  # hypotheses compete by log-probability / length to this power
-    min_length: Tokens = 0  # tokens before <eos> may come
-    max_length: Tokens = 0  # tokens, <eos> included; 0: twice the source and ten, or 256 of a text
+    beam: Few = 1  # beam size of beam search: hypotheses kept per sentence; 1: greedy decoding
+    sample: bool = False  # sample from the distribution instead of searching for the most probable output
+    temperature: Temperature = 1.0  # of sampling: below 1 sharpens the distribution, above 1 flattens it
+    top_k: Count = 0  # top-k sampling: sample from the k most probable tokens only; 0: from all
+    top_p: Probability = 1.0  # top-p (nucleus) sampling: sample from the fewest tokens with this much probability
+    n_best: Few = 1  # size of the n-best list: outputs per sentence
+    length_penalty: Power = 1.0  # length penalty: hypotheses are ranked by log-probability / length to this power
+    min_length: Tokens = 0  # fewest tokens before <eos>
+    max_length: Tokens = 0  # most tokens, <eos> included; 0: twice the source plus ten, or 256 for a language model
     no_repeat: Count = 0  # never write the same n tokens twice; 0: no limit
-    seed: Seed = 0  # of the noise that samples; it depends on the line and the step only
-    longest_source: Annotated[int, between(1, 1_000_000)] = 1000  # tokens of a line that are read; a longer line is cut
-    batch_tokens: Positive = 4096  # tokens of all hypotheses that are read together, padding included
-    replace_unknown: bool = False  # write the source word that an <unk> looks at most, in its place
+    seed: Seed = 0  # random seed of sampling; the noise of a line does not depend on the other lines
+    longest_source: Annotated[int, between(1, 1_000_000)] = 1000  # most tokens of an input line; a longer line is cut
+    batch_tokens: Positive = 4096  # batch size: tokens of all hypotheses, padding included
+    replace_unknown: bool = False  # replace each <unk> by the source word with the highest attention weight
 
     def __post_init__(self) -> None:
         try:
@@ -42,7 +42,7 @@ class Decoding(Settings):
         if self.sample and self.beam > 1:
             raise UserError("sample and beam exclude each other: use n_best for several samples.")
         if not self.sample and self.n_best > self.beam:
-            raise UserError(f"n_best = {self.n_best} needs at least as wide a beam (it is {self.beam}), or sample.")
+            raise UserError(f"n_best = {self.n_best} is above beam = {self.beam}: raise beam, or turn on sampling.")
 
     @property
     def width(self) -> int:
@@ -55,5 +55,5 @@ class Prediction:
     score: float  # log-probability of the whole output
     tokens: tuple[str, ...]
     alternatives: tuple[Prediction, ...] = ()  # the rest of the n-best list
-    cut: bool = False  # the line was longer than the model or longest_source allows: only its beginning was read
-    probabilities: dict[str, float] | None = None  # of every label, where there are labels
+    cut: bool = False  # whether the line was longer than the model or longest_source allows, and was cut
+    probabilities: dict[str, float] | None = None  # of every label, for classification

@@ -18,13 +18,13 @@ from regard.config import UserError
 from regard.data.text import encodable, read_lines
 
 LIKE_A_FILE = re.compile(r"\S*(/\S*|\w\.[A-Za-z]\w{0,7})")
-AT_ONCE = 512  # inputs that are answered together
+AT_ONCE = 512  # inputs that are predicted together
 
 T = TypeVar("T")
 
 
 def some_at_once(items: Iterable[T], count: int = AT_ONCE) -> Iterator[list[T]]:
-    """As a stream: these and no others are held."""
+    """Yield lists of at most `count` items; only one list is in memory."""
     stream = iter(items)
     while some := list(islice(stream, count)):
         yield some
@@ -50,5 +50,5 @@ def typed_text(text: str) -> list[str]:
         return [encodable(text)]
     lines = [line for line in read_lines(file) if line.strip()]
     if not lines:
-        raise UserError(f"{text} has no sentence: give one with text in it.")
+        raise UserError(f"{text} holds only blank lines: give a file with text in it.")
     return lines

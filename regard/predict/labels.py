@@ -1,4 +1,4 @@
-"""Labels for examples, and tags for their words."""
+"""Classification and tagging: labels for examples, and tags for their words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.run import Run
 
 
 def read(run: Run, lines: Sequence[str], how: Decoding) -> Iterator[tuple[list[Line], Batch]]:
-    """Lines of like lengths, as a batch: what is read of them, and what is made of it beside, no more than is read."""
+    """Yield lines of similar length as batches; every side is cut to the tokens that are read."""
     for together in batches(readable(run, lines, how), how):
         sides = run.fields.encode({"source": [line.text for line in together]})
         for side in sides:
@@ -24,9 +24,9 @@ def read(run: Run, lines: Sequence[str], how: Decoding) -> Iterator[tuple[list[L
 
 
 def tag(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    """A tag for each word, with spaces between them; an empty line has none."""
+    """Tag each word; a prediction's text is the tags with spaces between them, and an empty line has none."""
     if not isinstance(run.model, Tags):
-        raise UserError(f"{run.model_title} does not tag words.")
+        raise UserError(f"{run.model_title} does not tag words: give a run trained for tagging.")
     names = run.fields.names()
     found = [NO_ANSWER] * len(lines)
     with torch.inference_mode():
@@ -38,7 +38,7 @@ def tag(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line:
 
 
 def classify(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    """A label for each text, with the probability of every label; an empty line has none."""
+    """Classify each text, with the probability of every label; an empty line has none."""
     found = [NO_ANSWER] * len(lines)
     for together, batch in read(run, lines, how or Decoding()):
         for line, label in zip(together, labels_of(run, batch), strict=True):
@@ -48,9 +48,9 @@ def classify(run: Run, lines: Sequence[str], how: Decoding | None = None, first_
 
 @torch.inference_mode()
 def labels_of(run: Run, batch: Batch) -> list[Prediction]:
-    """The likeliest label of each example of a batch."""
+    """Return the most probable label of each example of a batch."""
     if not isinstance(run.model, Classifies):
-        raise UserError(f"{run.model_title} does not give labels.")
+        raise UserError(f"{run.model_title} does not give labels: give a run trained for classification.")
     names = run.fields.names()
     found = []
     for log_probs in run.model.classify(batch):

@@ -1,8 +1,8 @@
-"""predict: one decoding loop for everything that Generates; greedy, sampling and beam are choices inside it.
+"""One decoding loop for every model that Generates: greedy decoding, beam search, top-k and top-p (nucleus) sampling.
 
 for each step:  logits, state ← model.step(last, state);  constrain;  choose;  state ← state.pick(parents)
 A hypothesis' score is the model's own log-probability, whatever the filters; n-best lists are ordered by
-score / length^penalty.
+score / length^penalty (length penalty).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """The smallest set of likeliest tokens whose probabilities reach p; the likeliest always stays."""
+    """Keep the nucleus: the smallest set of most probable tokens whose probabilities reach p; it is never empty."""
     if p >= 1:
         return logits
     ordered, order = logits.sort(-1, descending=True)
@@ -54,7 +54,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
 
 def forbid_repeats(logits: Tensor, written: Tensor, n: int) -> Tensor:
-    """No token may complete an n-gram that its row of `written` (rows, time) already holds."""
+    """Forbid tokens that complete an n-gram which their row of `written` (rows, time) already has."""
     forbidden = logits.clone()
     if n == 0 or written.shape[1] < n:
         return forbidden
@@ -67,7 +67,7 @@ def forbid_repeats(logits: Tensor, written: Tensor, n: int) -> Tensor:
 
 
 def constrain(log_probs: Tensor, written: Tensor, how: Decoding) -> Tensor:
-    """What may never come next is impossible; where that leaves nothing, <eos> may come after all."""
+    """Make forbidden tokens impossible; where nothing else is left, allow <eos>."""
     allowed = forbid_repeats(log_probs, written, how.no_repeat)
     allowed[:, [PAD, BOS]] = IMPOSSIBLE
     if written.shape[1] < how.min_length:
@@ -77,11 +77,11 @@ def constrain(log_probs: Tensor, written: Tensor, how: Decoding) -> Tensor:
     return allowed
 
 
-# --- choices: which hypotheses go on, and with which token -------------------------------------------------------
+# --- choices: which hypotheses continue, and with which token ----------------------------------------------------
 
 
 class Choice(NamedTuple):
-    parents: Tensor | None  # (rows,) the row each hypothesis goes on from; None: its own
+    parents: Tensor | None  # (rows,) the row that each hypothesis continues; None: its own
     tokens: Tensor  # (rows,)
     totals: Tensor  # (batch, width) log-probability so far
 
@@ -95,7 +95,7 @@ def greedy(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choic
 
 
 def beam(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
-    """The best continuations of an example's hypotheses together, best first."""
+    """Beam search: keep the best continuations among all hypotheses of an example, best first."""
     batch, width = totals.shape
     vocab = log_probs.shape[-1]
     candidates = (totals[..., None] + log_probs.view(batch, width, vocab)).flatten(1)
@@ -105,14 +105,14 @@ def beam(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
 
 
 def sampler(how: Decoding) -> Chooser:
-    """Draws by the Gumbel-max trick: argmax of logits + noise, the noise a function of (seed, line, sample, step)."""
+    """Sample by the Gumbel-max trick: argmax of logits + noise, the noise a function of (seed, line, sample, step)."""
 
     def sample(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
         filtered = keep_top_p(keep_top_k(log_probs / how.temperature, how.top_k), how.top_p)
         noise = np.empty(log_probs.shape)
         for row in range(log_probs.shape[0]):
-            line, drawn = int(lines[row // totals.shape[1]]), row % totals.shape[1]
-            generator = np.random.Generator(np.random.Philox(key=[how.seed, line], counter=[0, 0, step, drawn]))
+            line, rank = int(lines[row // totals.shape[1]]), row % totals.shape[1]
+            generator = np.random.Generator(np.random.Philox(key=[how.seed, line], counter=[0, 0, step, rank]))
             noise[row] = generator.gumbel(size=log_probs.shape[1])
         tokens = (filtered + torch.from_numpy(noise).to(filtered)).argmax(-1)
         gained = log_probs.gather(-1, tokens[:, None])
@@ -129,12 +129,12 @@ def chooser(how: Decoding) -> Chooser:
 
 
 def room(model: object) -> int | None:
-    """The most tokens on either side that the model can count; None: any number."""
+    """Return the maximum length of the model on either side, in tokens; None: no limit."""
     return model.longest if isinstance(model, Bounded) else None
 
 
 def last_tokens(batch: Batch) -> Tensor:
-    """The last token of what each example has written already, <bos> if nothing: (batch,)."""
+    """Return the last token that each example has generated so far, or <bos>: (batch,)."""
     if batch.target is None:
         return torch.full((batch.size,), BOS, device=batch.device)
     return batch.target.values.gather(1, batch.target.lengths[:, None] - 1)[:, 0]
@@ -148,11 +148,11 @@ def generate(
     *,
     limits: Tensor,
     lines: Tensor | None = None,
-    told: Callable[[Tensor], None] | None = None,
+    on_token: Callable[[Tensor], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Each example's hypotheses, best first. `limits` (batch,) is the most tokens each may have, <eos> included, where
-    the model has room for as many; `lines` (batch,) numbers the examples for the sampler's noise; `told` hears of
-    every row's token as it is chosen."""
+    """Decode each example and return its hypotheses, best first. `limits` (batch,) is the maximum length of each, <eos>
+    included, if the model allows as many; `lines` (batch,) numbers the examples for the sampler's noise; `on_token` is
+    called with the chosen token of every row."""
     choose, width = chooser(how), how.width
     if (longest := room(model)) is not None:
         limits = limits.clamp(max=longest)
@@ -189,8 +189,8 @@ def generate(
             alive = (ranks < to_come) & (totals > IMPOSSIBLE)
         written = torch.cat([written, tokens[:, None]], 1)
         step += 1
-        if told is not None:
-            told(tokens)
+        if on_token is not None:
+            on_token(tokens)
         stopped = tokens.view_as(alive) == EOS
         ended = alive & (stopped | (limits[examples] <= step)[:, None])
         for place, rank in ended.nonzero().tolist():
@@ -206,6 +206,6 @@ def generate(
             rows = rows_of(left, width)
             state, tokens, written = state.keep(left), tokens[rows], written[rows]
             examples, alive, totals, to_come = examples[left], alive[left], totals[left], to_come[left]
-    for hypotheses in found:  # one that was cut off has not paid for its end: those that ended come first
+    for hypotheses in found:  # those that ended with <eos> come before those that were cut off
         hypotheses.sort(key=lambda hypothesis: (not hypothesis.finished, -hypothesis.score(how.length_penalty)))
     return found

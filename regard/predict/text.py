@@ -1,4 +1,4 @@
-"""Text in, text out: translating lines, and going on from prompts."""
+"""Text in, text out: translation of lines, and continuation of prompts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from regard.predict.decoding import Decoding, Prediction
 from regard.predict.search import Hypothesis, generate, room
 from regard.run import Run
 
-LONGEST_TEXT = 256  # tokens that a language model writes unless told otherwise
-NEAR = 16  # tokens whose text the next token's depends on, and more than that
+LONGEST_TEXT = 256  # tokens that a language model writes if max_length is 0
+NEAR = 16  # previous tokens that are decoded together with the next one, more than enough
 HALF = "\ufffd"
-CHARACTERS = 100  # in a token, on average and at most: what lies beyond in a line is not even looked at
-NO_ANSWER = Prediction("", 0.0, ())  # to an empty line
-Told = Callable[[Tensor], None]  # hears of every row's token as it is chosen
+CHARACTERS = 100  # most characters per token, on average: the rest of a line is not tokenized
+NO_ANSWER = Prediction("", 0.0, ())  # for an empty line
+OnToken = Callable[[Tensor], None]  # is called with the chosen token of every row
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it will be read."""
+    """An input line, tokenized and cut to the maximum length."""
 
     number: int
     text: str = field(repr=False)
@@ -34,13 +34,13 @@ class Line:
 
 
 def most_read(model: object, how: Decoding | None = None) -> int:
-    """Tokens of a line that are read, <eos> not included; a longer line is cut."""
+    """Return the maximum length of an input line in tokens, without <eos>; a longer line is cut."""
     longest, most = room(model), (how or Decoding()).longest_source
     return most if longest is None else min(most, longest // MULTIPLE * MULTIPLE - 1)
 
 
 def readable(run: Run, lines: Sequence[str], how: Decoding | None = None) -> list[Line]:
-    """Those that hold something, the longest first, none longer than the model can read."""
+    """Tokenize the lines that are not empty, longest first, cut to the maximum length."""
     most = most_read(run.model, how)
     beginnings = [line[: most * CHARACTERS] for line in lines]
     found = []
@@ -52,7 +52,7 @@ def readable(run: Run, lines: Sequence[str], how: Decoding | None = None) -> lis
 
 
 def batches(lines: list[Line], how: Decoding) -> Iterator[list[Line]]:
-    """Lines of like lengths, as many as go together."""
+    """Yield batches of lines of similar length."""
     while lines:
         count = max(1, how.batch_tokens // ((len(lines[0].ids) + 1) * how.width))
         together, lines = lines[:count], lines[count:]
@@ -60,19 +60,19 @@ def batches(lines: list[Line], how: Decoding) -> Iterator[list[Line]]:
 
 
 def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    """One Prediction per line, in order; `first_line` numbers the first one, for the sampler's noise."""
+    """Translate each line, in order; `first_line` is the number of the first one, for the sampler's noise."""
     how = how or run.task.decoding or Decoding()
     if how.replace_unknown and not attends(run.model):
-        raise UserError(f"replace_unknown needs a model that attends to the source: {run.model_title} does not.")
+        raise UserError(f"replace_unknown needs attention to the source, which {run.model_title} lacks: leave it out.")
     predictions = [NO_ANSWER] * len(lines)
     tokenizer = run.tokenizer("target")
     for together in batches(readable(run, lines, how), how):
         batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
         found = _generate(run, together, batch, how, first_line)
-        looked_at = _looked_at(run, together, found) if how.replace_unknown else {}
+        attended = _attended(run, together, found) if how.replace_unknown else {}
         for line, hypotheses in zip(together, found, strict=True):
             texts = [
-                tokenizer.decode(hypothesis.tokens, looked_at.get((line.number, rank), []))
+                tokenizer.decode(hypothesis.tokens, attended.get((line.number, rank), []))
                 for rank, hypothesis in enumerate(hypotheses)
             ]
             predictions[line.number] = _prediction(run, line, hypotheses, texts)
@@ -80,21 +80,21 @@ def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first
 
 
 def _generate(
-    run: Run, lines: list[Line], batch: Batch, how: Decoding, first_line: int, told: Told | None = None
+    run: Run, lines: list[Line], batch: Batch, how: Decoding, first_line: int, on_token: OnToken | None = None
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each line, as many as are asked for."""
+    """Decode a batch and return the n-best hypotheses of each line."""
     if not isinstance(run.model, Generates):
-        raise UserError(f"{run.model_title} does not generate: it has no step.")
+        raise UserError(f"{run.model_title} does not generate text (it has no step): give a run of another model.")
     lengths = batch.first.lengths
     usual = torch.full_like(lengths, LONGEST_TEXT) if batch.source is None else 2 * lengths + 10
     limits = torch.full_like(lengths, how.max_length) if how.max_length else usual
     numbers = torch.tensor([first_line + line.number for line in lines], device=run.device)
-    found = generate(run.model, batch, how, limits=limits, lines=numbers, told=told)
+    found = generate(run.model, batch, how, limits=limits, lines=numbers, on_token=on_token)
     return [hypotheses[: how.n_best] for hypotheses in found]
 
 
 def _prediction(run: Run, line: Line, hypotheses: Sequence[Hypothesis], texts: Iterable[str]) -> Prediction:
-    """The best of an n-best list, with the others as its alternatives."""
+    """Return the best of an n-best list, with the others as its alternatives."""
     tokenizer = run.tokenizer("target")
     best, *others = (
         Prediction(text, hypothesis.log_prob, tuple(tokenizer.surface(hypothesis.tokens)), cut=line.cut)
@@ -103,8 +103,9 @@ def _prediction(run: Run, line: Line, hypotheses: Sequence[Hypothesis], texts: I
     return replace(best, alternatives=tuple(others))
 
 
-def _looked_at(run: Run, lines: list[Line], found: list[list[Hypothesis]]) -> dict[tuple[int, int], list[str]]:
-    """The source word that each <unk> looks at most, layers and heads together, by line number and rank."""
+def _attended(run: Run, lines: list[Line], found: list[list[Hypothesis]]) -> dict[tuple[int, int], list[str]]:
+    """Return the source word with the highest attention weight for each <unk>, averaged over layers and heads, by line
+    number and rank."""
     asking = [
         (line, rank, hypothesis.tokens)
         for line, hypotheses in zip(lines, found, strict=True)
@@ -119,19 +120,20 @@ def _looked_at(run: Run, lines: list[Line], found: list[list[Hypothesis]]) -> di
     words = {}
     for (line, rank, tokens), rows in zip(asking, weights, strict=True):
         pieces = run.tokenizer("source").pieces(line.text)[: len(line.ids)]
-        says = torch.tensor([bool(piece.text.strip()) for piece in pieces])  # not a space, a join or <eos>
+        is_word = torch.tensor([bool(piece.text.strip()) for piece in pieces])  # not a space, a join or <eos>
         unknown = rows[: len(tokens), : len(pieces)][torch.tensor(tokens) == UNK]  # (unknowns, source)
-        words[line.number, rank] = [pieces[place].text for place in (unknown * says).argmax(-1).tolist()]
+        words[line.number, rank] = [pieces[place].text for place in (unknown * is_word).argmax(-1).tolist()]
     return words
 
 
-# --- going on from a prompt --------------------------------------------------------------------------------------
+# --- continuing a prompt -----------------------------------------------------------------------------------------
 
 
-def go_on(
-    run: Run, prompts: Sequence[str], how: Decoding | None = None, first_line: int = 0, told: Told | None = None
+def continue_texts(
+    run: Run, prompts: Sequence[str], how: Decoding | None = None, first_line: int = 0, on_token: OnToken | None = None
 ) -> list[Prediction]:
-    """Each prompt and what comes after it. Those of one length go together, so that none sees another's padding."""
+    """Continue each prompt; a prediction's text begins with its prompt. Prompts of equal length share a batch, so there
+    is no padding."""
     how = how or run.task.decoding or Decoding()
     refuse_replacing(run, how)
     predictions = [NO_ANSWER] * len(prompts)
@@ -144,7 +146,7 @@ def go_on(
     for waiting in by_length.values():
         for together in batches(waiting, how):
             batch = Batch.of_text(torch.tensor([line.ids for line in together], device=run.device))
-            found = _generate(run, together, batch, how, first_line, told)
+            found = _generate(run, together, batch, how, first_line, on_token)
             for line, hypotheses in zip(together, found, strict=True):
                 near = tokens[line.number][-NEAR:]
                 start = len(tokenizer.decode(near))
@@ -155,17 +157,17 @@ def go_on(
 
 def refuse_replacing(run: Run, how: Decoding) -> None:
     if how.replace_unknown:
-        raise UserError(f"replace_unknown needs a translator: {run.model_title} has no source to look at.")
+        raise UserError(f"replace_unknown needs a translator, and {run.model_title} has no source: leave it out.")
 
 
-def go_on_aloud(run: Run, prompt: str, how: Decoding, write: Callable[[str], None]) -> Prediction:
-    """Go on from a prompt, handing out the text as it comes: the prompt first."""
+def stream_text(run: Run, prompt: str, how: Decoding, write: Callable[[str], None]) -> Prediction:
+    """Continue a prompt and pass the text to `write` as it is generated, the prompt first."""
     refuse_replacing(run, how)
     tokenizer = run.tokenizer("target")
     written = list(tokenizer.encode_all([prompt], continued=run.whole_file)[0])
     shown = len(prompt)
 
-    def told(tokens: Tensor) -> None:
+    def on_token(tokens: Tensor) -> None:
         nonlocal shown
         if int(tokens[0]) == EOS:
             return
@@ -177,6 +179,6 @@ def go_on_aloud(run: Run, prompt: str, how: Decoding, write: Callable[[str], Non
         write(now[len(was) :])
 
     write(prompt)
-    (prediction,) = go_on(run, [prompt], how, told=told)
+    (prediction,) = continue_texts(run, [prompt], how, on_token=on_token)
     write(prediction.text[shown:])
     return prediction

@@ -1,1 +1,1 @@
-"""score: metrics, and what they are computed from."""
+"""score: metrics, the bootstrap, and the scores of a run."""

@@ -23,12 +23,12 @@ def strongest_links(weights: NDArray[np.floating]) -> Links:
 
 
 def diagonal_links(source_words: int, target_words: int) -> Links:
-    """The baseline that looks at nothing: link each target word to the source word at the same relative position."""
+    """Compute the baseline: link each target word to the source word at the same relative position."""
     return frozenset((min(source_words - 1, t * source_words // target_words), t) for t in range(target_words))
 
 
 def read_links(line: str) -> Links:
-    """ "0-0 1-2": source word - target word, counted from 0, as word aligners write them."""
+    """Read links such as "0-0 1-2": source word - target word, counted from 0, as word aligners write them."""
     try:
         return frozenset((int(s), int(t)) for s, t in (link.split("-") for link in line.split()))
     except ValueError:
@@ -36,5 +36,5 @@ def read_links(line: str) -> Links:
 
 
 def spaced_words(text: str, pieces: Sequence[Piece]) -> list[int]:
-    """Which white-space word of the text each piece belongs to."""
+    """Return the index of the white-space word of the text that each piece belongs to."""
     return [len(text[: piece.start + 1].split()) - 1 for piece in pieces]

@@ -1,8 +1,8 @@
 """The bootstrap: how far a metric would move with other sentences and other seeds.
 
 Sentences are resampled with replacement, the same ones for every model, and so are the seeds of each model. The mean
-over the resampled seeds of v(Σᵢ sᵢ) is one value that might have been found. A confidence interval holds 95 % of a
-thousand of them, and two models differ if 0 is outside the interval of their difference (Efron 1979; Koehn 2004).
+over the resampled seeds of v(Σᵢ sᵢ) is one possible value of the metric. A confidence interval holds 95 % of a
+thousand such values, and two models differ if 0 is outside the interval of their difference (Efron 1979; Koehn 2004).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INFINITE = 1e300  # stands for ∞ in a sum, because 0 × ∞ is not a number
 @dataclass(frozen=True)
 class Resampled:
     each: tuple[float, ...]  # the value of each seed
-    values: Floats  # (resamples,) what their mean might have been
+    values: Floats  # (resamples,) the mean over seeds in each resample
 
     @property
     def mean(self) -> float:
@@ -39,11 +39,12 @@ class Difference(NamedTuple):
     difference: float  # first − second
     low: float
     high: float
-    p: float  # two-sided: twice the share of resamples in which the difference is 0 or has the other sign
+    p: float  # two-sided p-value: twice the share of resamples in which the difference is 0 or has the other sign
 
 
 def resample(statistics: Mapping[str, Sequence[Floats]], metric: Metric) -> dict[str, Resampled]:
-    """statistics[model] has an array (sentences, k) for each seed; k may differ, because labels may."""
+    """Resample sentences and seeds. statistics[model] has an array (sentences, k) for each seed; k may differ between
+    models."""
     sentences = len(next(iter(statistics.values()))[0])
     random = np.random.default_rng(0)
     found: dict[str, list[Floats]] = {name: [] for name in statistics}
@@ -76,7 +77,7 @@ def difference(first: Resampled, second: Resampled) -> Difference:
 def paired_bootstrap(
     metric: Metric, first: Sequence[Any], second: Sequence[Any], references: Sequence[Any]
 ) -> tuple[Resampled, Resampled, Difference]:
-    """Two outputs for the same references."""
+    """Compare two outputs for the same references."""
     statistics = {name: [metric.statistics(outputs, references)] for name, outputs in (("a", first), ("b", second))}
     one, other = resample(statistics, metric).values()
     return one, other, difference(one, other)

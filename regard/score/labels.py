@@ -1,4 +1,4 @@
-"""How good labels and tags are: accuracy, F1, Matthews' correlation, the confusion matrix, entities by kind."""
+"""Scores of labels and tags: accuracy, F1, Matthews correlation, the confusion matrix, and entity F1 by type."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from regard.run import Run
 from regard.score.metrics import ACCURACY, MACRO_F1, MATTHEWS, TAG_F1
 from regard.score.result import Options, Scored
 
-MOST_LABELS = 12  # in a table as wide as a terminal
-UNREAD = "(not read)"  # the tag of a word behind what the model can read
+MOST_LABELS = 12  # in a confusion matrix that fits a terminal
+UNREAD = "(not read)"  # the tag of a word beyond the model's maximum length
 
 
 @dataclass(frozen=True)
 class LabelsScored:
     count: int  # labels, or words
     accuracy: float  # in per cent, as the others
-    f1: float  # the mean over labels; of tags that mark spans, that of whole spans
+    f1: float  # macro F1; entity F1 if the tags mark spans
     matthews: float
     confusion: dict[str, dict[str, int]]  # gold -> predicted -> times
-    spans: dict[str, tuple[int, ...]]  # kind -> predicted and right, predicted, gold; empty where tags mark none
+    spans: dict[str, tuple[int, ...]]  # type -> counts of right, predicted and gold spans; empty if tags mark none
 
 
 def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
@@ -35,7 +35,7 @@ def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
 
 
 def tag_scores(gold: Sequence[str], predicted: Sequence[str]) -> LabelsScored:
-    """Tags come with spaces between them, a sentence a string; of one that was cut, the words at its end have none."""
+    """Score tags: each string holds the tags of one sentence, with spaces between them; one that was cut has fewer."""
     marked = mark_spans(tag for tags in gold for tag in tags.split())
     pairs: list[tuple[str, str]] = []
     spans: dict[str, tuple[int, ...]] = {}
@@ -69,19 +69,19 @@ def score_tags(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: 
 
 def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> list[list[str]]:
     if len(runs) > 1:
-        raise UserError("Labels are scored one run at a time: give one RUN and a FILE.")
+        raise UserError(f"Labels are scored one run at a time, and there are {len(runs)}: give one run.")
     sources, gold = ([example[side] for example in examples] for side in range(2))
-    return [gold, runs[0].texts(sources, None, asked.told)]
+    return [gold, runs[0].texts(sources, None, asked.on_answer)]
 
 
 def _shown(found: LabelsScored, unit: str) -> Scored:
     lines = [f"accuracy   {found.accuracy:7.2f}   {found.count:,} {unit}"]
     if found.spans:
-        right, said, there = np.sum(list(found.spans.values()), axis=0)
-        lines.append(f"entity F1  {found.f1:7.2f}   {right:,} right of {said:,} predicted and {there:,} in the gold")
-        for kind, (right, said, there) in found.spans.items():
-            value = 200 * right / max(1, said + there)
-            lines.append(f"  {kind:20} F1 {value:7.2f}   {right:,} of {said:,} and {there:,}")
+        right, predicted, gold = np.sum(list(found.spans.values()), axis=0)
+        lines.append(f"entity F1  {found.f1:7.2f}   {right:,} right of {predicted:,} predicted and {gold:,} gold")
+        for kind, (right, predicted, gold) in found.spans.items():
+            value = 200 * right / max(1, predicted + gold)
+            lines.append(f"  {kind:20} F1 {value:7.2f}   {right:,} of {predicted:,} and {gold:,}")
     else:
         lines += [f"macro F1   {found.f1:7.2f}", f"Matthews   {found.matthews:7.2f}", *confusion_matrix(found)]
     return Scored(lines, asdict(found))

@@ -1,9 +1,9 @@
-"""How likely texts are, token by token, under whatever Scores.
+"""The likelihood of texts, token by token, under any model that Scores: perplexity and bits per character.
 
 perplexity = exp(−Σ ln p / tokens);   bits per character = −Σ log₂ p / characters
-A model that carries its state reads a long text in windows and gives what it would give in one; one that sees only a
-window has each token counted once, with at least context − stride tokens before it where the text has them.
-A mixture's p is Σₖ wₖ pₖ; the weights that make a text likeliest are found by expectation-maximisation.
+A model that carries its hidden state reads a long text in windows and gives the same values as in one pass. For a model
+with a limited context each token counts once, with at least context − stride tokens before it if the text has them.
+A mixture's p is Σₖ wₖ pₖ; the weights that maximise the likelihood of a text are found by expectation-maximisation.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from regard.score.metrics import LARGEST, Floats
 from regard.score.result import Options, Scored
 
 TOKENS_AT_ONCE = 4096
-WINDOW = 1024  # tokens of a long text that are read at once
-ROUNDS = 100  # of expectation-maximisation
+WINDOW = 1024  # tokens of a long text in one pass
+ROUNDS = 100  # iterations of expectation-maximisation
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Sums over texts, and what is made of them."""
+    """Sums over texts, and the metrics computed from them."""
 
     log_prob: float  # natural logarithm
-    tokens: int  # that were predicted, each <eos> among them
-    unknown: int  # of them <unk>
-    ends: int  # of them <eos>
-    words: int  # between white space
-    characters: int  # line ends among them
-    context: int | None  # tokens that the model sees at once; None: any number
-    stride: int | None  # by which its window moves
+    tokens: int  # predicted tokens, <eos> included
+    unknown: int  # how many of them are <unk>
+    ends: int  # how many of them are <eos>
+    words: int  # separated by white space
+    characters: int  # line ends included
+    context: int | None  # the model's context in tokens; None: no limit
+    stride: int | None  # tokens by which its window moves
 
     @property
     def per_token(self) -> float:
@@ -49,7 +49,7 @@ class Likelihood:
 
     @property
     def per_word(self) -> float:
-        """Words and ends of texts, as papers count them."""
+        """Return the perplexity per word, ends of texts included, as papers count."""
         return perplexity(self.log_prob, self.words + self.ends)
 
     @property
@@ -61,11 +61,11 @@ def perplexity(log_prob: float, count: int) -> float:
     return math.exp(min(LARGEST, -log_prob / max(1, count)))
 
 
-# --- of tokens ---------------------------------------------------------------------------------------------------
+# --- tokens ------------------------------------------------------------------------------------------------------
 
 
 def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.device, stride: int = 0) -> list[Floats]:
-    """ln p of every token of each text but its first, which is given. `stride` 0: half of what the model sees."""
+    """Return ln p of every token of each text except the first, which is given. `stride` 0: half of the context."""
     context, stride = seen_at_once(model, stride)
     found = [np.zeros(max(0, len(text) - 1)) for text in texts]
     longest = context or WINDOW
@@ -92,15 +92,15 @@ def token_log_probs(model: Scores, texts: Sequence[Integers], *, device: torch.d
 
 
 def seen_at_once(model: Scores, stride: int = 0) -> tuple[int | None, int]:
-    """The tokens that a model sees at once, None: any number; and by how many its window moves."""
+    """Return the context of a model in tokens (None: no limit) and the stride of its window."""
     if stride < 0:
-        raise UserError(f"--stride {stride} is not possible: it must be at least 0.")
+        raise UserError(f"stride = {stride} is not possible: give 0 or more.")
     context = model.context if isinstance(model, Windowed) else None
     return context, min(stride or max(1, context // 2), context) if context else WINDOW
 
 
 def carried_log_probs(model: Scores, rows: Integers, *, device: torch.device, window: int = WINDOW) -> Floats:
-    """The same of rows (rows, time) of one length, read in windows, with the state carried from one to the next."""
+    """Return the same for rows (rows, time) of one length, read in windows, with the hidden state carried over."""
     state: Any = None
     scored = []
     with torch.inference_mode():
@@ -112,22 +112,22 @@ def carried_log_probs(model: Scores, rows: Integers, *, device: torch.device, wi
     return found
 
 
-# --- of runs -----------------------------------------------------------------------------------------------------
+# --- runs --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ScoredTexts:
     likelihood: Likelihood
-    each: list[Floats]  # of each text, ln p of its tokens
-    weights: tuple[float, ...]  # of the runs
+    each: list[Floats]  # ln p of the tokens of each text
+    weights: tuple[float, ...]  # the mixture weight of each run
 
 
 def score_texts(
     runs: Sequence[Run], texts: Sequence[str], *, stride: int = 0, weights: Sequence[float] | None = None
 ) -> ScoredTexts:
-    """How likely texts are under a run, or under the mixture of several: their weights, if none are given, are equal.
+    """Score texts under a run, or under a mixture of several, whose weights are equal unless they are given.
 
-    Where runs were trained on a whole file, the texts are the pieces of one.
+    If the runs were trained on a whole file, the texts are the pieces of one file.
     """
     check_alike(runs)
     shares = tuple(weights or [1 / len(runs)] * len(runs))
@@ -156,14 +156,14 @@ def by_run(runs: Sequence[Run], ids: Sequence[Integers], stride: int) -> list[li
 
 def scorer(run: Run) -> Scores:
     if "source" in run.fields:
-        raise UserError(f"{run.model_title} is not a language model: give it a source and a target.")
+        raise UserError(f"{run.model_title} is not a language model: give pairs of a source and a target.")
     if not isinstance(run.model, Scores):
-        raise UserError(f"{run.model_title} does not score texts: it has no log_probs.")
+        raise UserError(f"{run.model_title} does not score texts (it has no log_probs): give a run of another model.")
     return run.model
 
 
 def encoded(run: Run, texts: Sequence[str]) -> list[Integers]:
-    """Each text with what is given before it and, where texts end, its <eos>. A whole file's pieces are one text."""
+    """Encode each text with its opening and, where texts end, its <eos>. The pieces of a whole file are one text."""
     pieces = run.tokenizer("target").encode_all(texts, continued=run.whole_file)
     if run.whole_file:
         return [np.array([*run.opening, *(token for piece in pieces for token in piece)], dtype=np.int64)]
@@ -171,7 +171,7 @@ def encoded(run: Run, texts: Sequence[str]) -> list[Integers]:
 
 
 def mixed(log_probs: Floats, weights: Sequence[float]) -> Floats:
-    """ln Σₖ wₖ pₖ, log_probs (runs, tokens) -> (tokens,)."""
+    """Compute ln Σₖ wₖ pₖ, log_probs (runs, tokens) -> (tokens,)."""
     with np.errstate(divide="ignore"):
         weighted = log_probs + np.log(np.asarray(weights))[:, None]
     total: Floats = np.logaddexp.reduce(weighted, axis=0)
@@ -179,7 +179,8 @@ def mixed(log_probs: Floats, weights: Sequence[float]) -> Floats:
 
 
 def fitted_weights(log_probs: Floats) -> tuple[float, ...]:
-    """The weights under which these tokens, (runs, tokens), are likeliest; what is impossible to all has no say."""
+    """Return the weights that maximise the likelihood of these tokens, (runs, tokens); tokens that are impossible for
+    all runs are left out."""
     log_probs = log_probs[:, (log_probs > -np.inf).any(0)]
     weights = np.full(len(log_probs), 1 / len(log_probs))
     for _ in range(ROUNDS if log_probs.size else 0):
@@ -190,7 +191,7 @@ def fitted_weights(log_probs: Floats) -> tuple[float, ...]:
 
 
 def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
-    """Fitted on the validation text of the first run's recipe; one run alone has all the weight."""
+    """Fit the mixture weights on the validation text of the first run's recipe; a single run has weight 1."""
     check_alike(runs)
     if len(runs) == 1:
         return (1.0,)
@@ -199,7 +200,7 @@ def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
 
 
 def valid_texts(run: Run) -> list[str]:
-    """The validation text that its recipe names."""
+    """Read the validation text of the run's recipe."""
     return [text for (text,) in examples(run.recipe.data, "valid", run.recipe.folder)]
 
 
@@ -207,13 +208,13 @@ def valid_texts(run: Run) -> list[str]:
 
 
 def log_prob_of_each(runs: Sequence[Run], texts: Iterable[tuple[str]], stride: int = 0) -> Iterator[float]:
-    """ln p of each text, as a stream; a line at a time, also under a model of whole files."""
+    """Yield ln p of each text; line by line, also for a model trained on a whole file."""
     weights = fit_weights(runs, stride=stride)
     for some in some_at_once((text for (text,) in texts), 1 if runs[0].whole_file else AT_ONCE):
         yield from (float(values.sum()) for values in score_texts(runs, some, stride=stride, weights=weights).each)
 
 
-def spoken_weights(runs: Sequence[Run], weights: Sequence[float]) -> str:
+def listed_weights(runs: Sequence[Run], weights: Sequence[float]) -> str:
     return ", ".join(f"{run.name} {weight:.3f}" for run, weight in zip(runs, weights, strict=True)) + "."
 
 
@@ -233,7 +234,7 @@ def score_language(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Opti
         f"context              {seen}",
     ]
     if len(runs) > 1:
-        lines.insert(0, f"weights, fitted on validation: {spoken_weights(runs, weights)}")
+        lines.insert(0, f"weights, fitted on validation: {listed_weights(runs, weights)}")
     facts = {
         "perplexity_per_token": found.per_token,
         "perplexity_per_word": found.per_word,

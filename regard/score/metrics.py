@@ -1,9 +1,9 @@
-"""Metrics: each is one object that knows its name, which way is better and how it is computed.
+"""Metrics: each is one object with its name, its direction (higher or lower is better) and its computation.
 
 value = v(Σᵢ sᵢ)   sᵢ: the statistics of example i, k numbers that add up over examples
 
 Validation, early stopping, `score`, `runs` and `compare` share these objects, and the bootstrap resamples any of them.
-A value is in the unit in which it is shown: accuracy is 93.5 (%), not 0.935.
+A value has the unit in which it is shown: accuracy is 93.5 (%), not 0.935.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Integers = NDArray[np.integer[Any]]
 Statistics = Callable[[Sequence[Any], Sequence[Any]], Floats]
 Value = Callable[[Floats], Floats]
 Better = Literal["higher", "lower"]
-Labels = Sequence[Sequence[str]]  # of each example
+Labels = Sequence[Sequence[str]]  # the labels of each example
 ORDER = 4  # longest word n-gram of BLEU
 RECALL = 2  # chrF weighs recall twice as much as precision
-LARGEST = 700.0  # nats per token beyond which the perplexity is not computed: exp would overflow
+LARGEST = 700.0  # nats per token; exp of more would overflow
 FEWEST = 20  # examples for a figure to be of use
-BUCKETS = (10, 20, 30, 40)  # longest source of each bucket, in words; longer ones are in one more
+BUCKETS = (10, 20, 30, 40)  # longest source of each bucket, in words; one more bucket has the longer ones
 
 
 class Floor(NamedTuple):
@@ -40,21 +40,21 @@ class Floor(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    key: str  # in recipes, logs and JSON
-    name: str  # as it is shown
+    key: str  # its name in recipes, logs and JSON
+    name: str  # its name in reports
     better: Better
     statistics: Statistics  # outputs, references -> (examples, k)
     value: Value  # sums over examples (…, k) -> (…)
     note: Callable[[], str]  # how it is computed: sacreBLEU's signature, or a definition
     unit: str = ""
-    name_for: Callable[[Sequence[Any]], str] | None = None  # references -> name, where the name depends on them
-    floor: Floor | None = None  # what a model reaches without having learnt anything
+    name_for: Callable[[Sequence[Any]], str] | None = None  # references -> name, if the name depends on them
+    floor: Floor | None = None  # what a model reaches without having learned anything
 
     def of(self, outputs: Sequence[Any], references: Sequence[Any]) -> float:
         return float(self.value(self.statistics(outputs, references).sum(0)))
 
     def improves(self, new: float, old: float | None) -> bool:
-        """Whether `new` is better than `old`, the best value so far; None: there is none yet."""
+        """Return whether `new` is better than `old`, the best value so far; None: there is none yet."""
         return old is None or (new > old if self.better == "higher" else new < old)
 
     def called(self, references: Sequence[Any]) -> str:
@@ -103,7 +103,7 @@ PERPLEXITY = Metric(
 def _by_sacrebleu(
     key: str, name: str, value: Value, columns: int, make: Callable[[Any], Any], better: Better = "higher"
 ) -> Metric:
-    """A metric with sacreBLEU's own statistics and signature (Post 2018). It is imported when first used."""
+    """Make a metric from sacreBLEU's statistics and signature (Post 2018). It is imported when first used."""
 
     @cache
     def peer() -> Any:
@@ -116,7 +116,7 @@ def _by_sacrebleu(
         return _table((peer()._extract_corpus_statistics([one], [[other]])[0] for one, other in pairs), columns)
 
     def signature() -> str:
-        peer().corpus_score([""], [[""]])  # it asks how many references there were
+        peer().corpus_score([""], [[""]])  # the signature needs the number of references
         return str(peer().get_signature())
 
     return Metric(key, name, better, statistics, value, signature)
@@ -169,34 +169,34 @@ TRANSLATION_METRICS = (BLEU, BLEU_LOWERCASE, CHRF, TER)
 
 
 def _of_labels(statistics: Callable[[Labels, Labels], Floats]) -> Statistics:
-    """Where an example has one label, which may hold spaces."""
+    """Adapt statistics to examples with one label each, which may contain spaces."""
     return lambda outputs, references: statistics([[label] for label in outputs], [[label] for label in references])
 
 
 def _of_tags(statistics: Callable[[Labels, Labels], Floats]) -> Statistics:
-    """Where an example has a tag for each word, with spaces between them."""
+    """Adapt statistics to examples with a tag for each word, separated by spaces."""
     return lambda outputs, references: statistics(_split(outputs), _split(references))
 
 
-def _right(said: Labels, gold: Labels) -> Floats:
+def _right(predicted: Labels, gold: Labels) -> Floats:
     """(examples, 2): the labels that are right, and those in the reference."""
-    pairs = zip(said, gold, strict=True)
+    pairs = zip(predicted, gold, strict=True)
     return _table(([sum(map(str.__eq__, one, other)), len(other)] for one, other in pairs), 2)
 
 
-def _span_counts(said: Labels, gold: Labels) -> Floats:
+def _span_counts(predicted: Labels, gold: Labels) -> Floats:
     """(sentences, 3): spans that are right, predicted and in the reference; counts of tags where they mark no spans."""
     if not mark_spans(tag for tags in gold for tag in tags):
-        return _counts(said, gold)
-    found = (found_spans(other, one).values() for one, other in zip(said, gold, strict=True))
+        return _counts(predicted, gold)
+    found = (found_spans(other, one).values() for one, other in zip(predicted, gold, strict=True))
     return _table((np.sum([(0, 0, 0), *kinds], axis=0) for kinds in found), 3)
 
 
-def _counts(said: Labels, gold: Labels) -> Floats:
-    """(examples, 3 × labels): of each label, how often it is right, predicted and in the reference."""
-    place = {label: 3 * i for i, label in enumerate(sorted({label for labels in (*said, *gold) for label in labels}))}
+def _counts(predicted: Labels, gold: Labels) -> Floats:
+    """(examples, 3 × labels): how often each label is right, predicted and in the reference."""
+    place = {each: 3 * i for i, each in enumerate(sorted({label for some in (*predicted, *gold) for label in some}))}
     counts = np.zeros((len(gold), 3 * len(place)))
-    for row, one, other in zip(counts, said, gold, strict=True):
+    for row, one, other in zip(counts, predicted, gold, strict=True):
         right = [a for a, b in zip(one, other, strict=False) if a == b]
         for column, labels in enumerate((right, one, other)):
             for label in labels:
@@ -211,18 +211,18 @@ def _percentage(sums: Floats) -> Floats:
 
 def _mean_f1(sums: Floats) -> Floats:
     """The mean of 2 P R / (P + R) = 2 right / (predicted + reference) over the labels that occur."""
-    right, said, gold = _triples(sums)
-    both = said + gold
+    right, predicted, gold = _triples(sums)
+    both = predicted + gold
     values: Floats = 100 * (2 * right / np.maximum(both, 1)).sum(-1) / np.maximum((both > 0).sum(-1), 1)
     return values
 
 
 def _matthews(sums: Floats) -> Floats:
     """The correlation of two labellings (Matthews 1975; for more than two labels, Gorodkin 2004)."""
-    right, said, gold = _triples(sums)
+    right, predicted, gold = _triples(sums)
     square = gold.sum(-1) ** 2
-    spread = (square - (said**2).sum(-1)) * (square - (gold**2).sum(-1))
-    shared = right.sum(-1) * gold.sum(-1) - (said * gold).sum(-1)
+    spread = (square - (predicted**2).sum(-1)) * (square - (gold**2).sum(-1))
+    shared = right.sum(-1) * gold.sum(-1) - (predicted * gold).sum(-1)
     return np.where(spread > 0, 100 * shared / np.sqrt(np.maximum(spread, 1)), 0.0)
 
 
@@ -250,7 +250,7 @@ TAG_F1 = replace(
     MACRO_F1,
     name="F1",
     statistics=_of_tags(_span_counts),
-    note=lambda: "spans whose start, end and kind are right (Tjong Kim Sang 2003); mean F1 where tags mark no spans",
+    note=lambda: "spans whose start, end and type are right (Tjong Kim Sang 2003); macro F1 where tags mark no spans",
     name_for=_f1_name,
 )
 MATTHEWS = Metric(
@@ -284,7 +284,7 @@ ALIGNMENT_ERROR = Metric(
     lambda: "1 − 2 |A∩S| / (|A| + |S|), all gold links sure",
 )
 
-# a log does not say whether its F1 is of labels or of tags: here it has the name that fits both
+# a log does not record whether its F1 is of labels or of tags: the name here fits both
 METRICS = {
     metric.key: metric
     for metric in (LOSS, PERPLEXITY, *TRANSLATION_METRICS, *LABEL_METRICS, *TAG_METRICS, ALIGNMENT_ERROR)
@@ -304,7 +304,7 @@ class Bucket(NamedTuple):
 def buckets(
     sources: Sequence[str], edges: Sequence[int] = BUCKETS
 ) -> Iterator[tuple[int, int | None, NDArray[np.bool_]]]:
-    """The fewest and most words of each bucket, and which sources are in it."""
+    """Yield the fewest and most words of each bucket, and which sources are in it."""
     lengths = np.array([len(source.split()) for source in sources])
     for low, high in zip((0, *edges), (*edges, None), strict=True):
         yield low + 1, high, (lengths > low) & (lengths <= (high or np.inf))
@@ -313,7 +313,7 @@ def buckets(
 def by_length(
     metric: Metric, sources: Sequence[str], outputs: Sequence[Any], references: Sequence[Any]
 ) -> list[Bucket]:
-    """The value in each bucket that has sentences."""
+    """Compute the value in each bucket that has sentences."""
     each = metric.statistics(outputs, references)
     return [
         Bucket(shortest, longest, int(inside.sum()), float(metric.value(each[inside].sum(0))))

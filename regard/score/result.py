@@ -1,4 +1,4 @@
-"""What `score` was asked for, what a run answered, and what was found."""
+"""The options and the result of `score`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from regard.score.alignment import Links
 
 @dataclass(frozen=True)
 class Options:
-    how: Decoding | None = None  # to write; None: as `predict` does
-    gold: Sequence[Links] | None = None  # alignments of the examples
-    layer: int | None = None  # of several that attend, the one that is aligned by
+    how: Decoding | None = None  # settings of decoding; None: those of `predict`
+    gold: Sequence[Links] | None = None  # gold alignments of the examples
+    layer: int | None = None  # the attention layer to align by; None: the mean of all
     by_length: bool = False
     stride: int = 0  # tokens by which a window moves; 0: half of it
-    told: Callable[[str], None] | None = None  # hears of each answer as it comes, in order
+    on_answer: Callable[[str], None] | None = None  # is called with each answer, in order
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,6 @@ class Scored:
         return "\n".join(self.lines)
 
     def __getitem__(self, name: str) -> Any:
-        """A figure by its name: run.score(pairs)["bleu"]."""
+        """Return a figure by its name: run.score(pairs)["bleu"]."""
         found = self.facts[name]
         return found["value"] if isinstance(found, dict) and "value" in found else found

@@ -1,4 +1,4 @@
-"""How good translations are: a run translates, and metrics compare what it wrote with references."""
+"""Scores of translations: a run translates, and metrics compare its output with references."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ TOKENS_AT_ONCE = 2048
 
 @dataclass(frozen=True)
 class Translated:
-    """A run's translations beside references."""
+    """A run's translations with their metrics."""
 
     outputs: list[str]
-    values: dict[str, float]  # by a metric's key
+    values: dict[str, float]  # metric key -> value
     by_length: list[Bucket]
     alignment_error: float | None  # None: no gold, or a model that does not attend
     diagonal_error: float | None
 
 
 def of_each_pair(run: Run, pairs: Sequence[Pair], measure: Callable[[Sequence[Pair], Batch], Iterable[T]]) -> list[T]:
-    """What is measured of each pair, batch by batch, those of like lengths together."""
+    """Apply `measure` to all pairs, in batches of similar length, and return its values in order."""
     sources, targets = ([pair[side] for pair in pairs] for side in range(2))
     encoded = run.fields.encode({"source": sources, "target": targets})
     lengths = [np.array([len(ids) for ids in encoded[side]]) for side in ("source", "target")]
@@ -49,7 +49,7 @@ def of_each_pair(run: Run, pairs: Sequence[Pair], measure: Callable[[Sequence[Pa
 
 
 def log_probabilities(runs: Sequence[Run], pairs: Sequence[Pair]) -> list[float]:
-    """ln p(target | source) of each pair, <eos> included."""
+    """Compute ln p(target | source) of each pair, <eos> included."""
     run = mixture(runs)
     model = scores(run.model)
     with torch.inference_mode():
@@ -57,14 +57,14 @@ def log_probabilities(runs: Sequence[Run], pairs: Sequence[Pair]) -> list[float]
 
 
 def log_prob_of_each_pair(runs: Sequence[Run], pairs: Iterable[Pair], stride: int = 0) -> Iterator[float]:
-    """The same as a stream."""
+    """Yield the same, a batch at a time."""
     run = mixture(runs)
     for some in some_at_once(pairs):
         yield from log_probabilities([run], some)
 
 
 def attention_links(run: Run, pairs: Sequence[Pair], *, layer: int | None = None) -> list[Links]:
-    """The links between white-space words that the model's attention shows while it reads each reference."""
+    """Align white-space words by the model's attention over each reference (teacher forcing)."""
 
     def links(some: Sequence[Pair], batch: Batch) -> Iterator[Links]:
         weights = forced_weights(run.model, batch, layer=layer).cpu().numpy()
@@ -83,13 +83,13 @@ def diagonal_of(pairs: Sequence[Pair]) -> list[Links]:
 def translated(run: Run, sources: Sequence[str], references: Sequence[str], asked: Options) -> Translated:
     """Translate the sources and measure the outputs; with gold links, the attention over the references too."""
     if not sources or len(sources) != len(references):
-        raise UserError(f"{len(sources)} sources and {len(references)} references: give as many of each.")
-    outputs = run.texts(sources, asked.how, asked.told)
+        raise UserError(f"There are {len(sources)} sources and {len(references)} references: give as many of each.")
+    outputs = run.texts(sources, asked.how, asked.on_answer)
     gold = asked.gold
     error = diagonal = None
     if gold is not None:
         if len(gold) != len(sources):
-            raise UserError(f"{len(gold)} gold alignments for {len(sources)} sources: give one line for each.")
+            raise UserError(f"{len(gold)} gold alignments do not fit {len(sources)} sources: give one line for each.")
         pairs = list(zip(sources, references, strict=True))
         diagonal = ALIGNMENT_ERROR.of(diagonal_of(pairs), gold)
         if attends(run.model):
@@ -106,7 +106,7 @@ def score_translations(runs: Sequence[Run], examples: Sequence[Pair], asked: Opt
     lines = [f"{metric.name:17} {found.values[metric.key]:6.2f}   {metric.note()}" for metric in TRANSLATION_METRICS]
     if asked.gold is not None:
         error = "does not attend" if found.alignment_error is None else f"{found.alignment_error:.3f}"
-        lines.append(f"alignment error {error}   (guessing the diagonal: {found.diagonal_error:.3f})")
+        lines.append(f"alignment error {error}   (diagonal baseline: {found.diagonal_error:.3f})")
     for bucket in found.by_length if asked.by_length else ():
         words = f"{bucket.shortest}-{bucket.longest}" if bucket.longest else f"{bucket.shortest} or more"
         lines.append(f"{words:>10} words   {bucket.sentences:6,} sentences   BLEU {bucket.value:6.2f}")

@@ -1,7 +1,7 @@
-"""What a model looks at, or carries, as one HTML file that opens anywhere, without a network.
+"""Attention maps, or gates and states, as one HTML file that opens offline in any browser.
 
-A weight w ∈ [0, 1] is kept as the byte round(255 w), so |w − byte/255| ≤ 1/510. Each view's bytes are packed apart
-(zlib, base64) and unpacked by the browser when that view is chosen; `attention_page.html` draws them.
+A weight w ∈ [0, 1] is stored as the byte round(255 w), so |w − byte/255| ≤ 1/510. The bytes of each view are compressed
+separately (zlib, base64) and unpacked by the browser when that view is chosen; `attention_page.html` draws them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from regard.show.text import legible, visible
 
 @dataclass(frozen=True)
 class View:
-    """One layer's heads, looking at one thing."""
+    """The heads of one attention of one layer."""
 
-    name: str  # "what it writes looks at what it read", "encoder, itself", "decoder, itself"
+    name: str  # "encoder self-attention", for example
     layer: int
-    rows: tuple[str, ...]  # the tokens that look
-    columns: tuple[str, ...]  # the tokens looked at
+    rows: tuple[str, ...]  # the tokens that attend (queries)
+    columns: tuple[str, ...]  # the tokens attended to (keys)
     weights: NDArray[np.floating]  # (heads, rows, columns): a row sums to 1, or is 0
 
     def __post_init__(self) -> None:
@@ -40,28 +40,28 @@ class View:
 
 @dataclass(frozen=True)
 class Sentence:
-    title: str  # the source, say
-    output: str  # what the model made of it
+    title: str  # the source, for example
+    output: str  # the model's output
     views: tuple[View, ...]
-    note: str = ""  # "gradient, not attention" where nothing attends
+    note: str = ""  # "saliency (gradient), not attention" if the model has no attention
 
     def __post_init__(self) -> None:
         if not self.views or len({(view.name, view.layer) for view in self.views}) < len(self.views):
-            raise ValueError("a sentence needs views, no two of one name and layer.")
+            raise ValueError("a sentence needs views, and each pair of name and layer must be unique.")
 
 
-ATTENTION = {  # how the page speaks of its maps
-    "kind": "Which attention",
-    "looking": "Looking",
-    "looked-at": "Looked at",
-    "forward": "looks at",
-    "back": "is looked at by",
-    "about": "Each row shares its looking among the columns.",
+ATTENTION = {  # the labels of the page
+    "kind": "Attention",
+    "looking": "Queries",
+    "looked-at": "Keys",
+    "forward": "attends to",
+    "back": "is attended to by",
+    "about": "The weights of each row sum to 1.",
 }
 
 
 def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[str, str] = ATTENTION) -> str:
-    """One HTML document with all it needs inside."""
+    """Return one HTML document with all it needs inside."""
     if not sentences:
         raise ValueError("a page needs a sentence.")
     described: list[dict[str, object]] = []
@@ -85,20 +85,20 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
 
 
 def notebook_frame(sentence: Sentence) -> str:
-    """The page of one sentence for a notebook's cell."""
+    """Return the page of one sentence for a notebook cell, in a frame, so that neither affects the other."""
     rows = max(len(view.rows) for view in sentence.views)
     height = min(max(560, 360 + 40 * rows), 860)
     return notebook_cell(attention_page([sentence], title=sentence.title), legible(sentence.title), height)
 
 
 def as_bytes(weights: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """round(255 w)"""
+    """Compute round(255 w)."""
     rounded: NDArray[np.uint8] = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
     return rounded
 
 
 def _described(view: View) -> dict[str, object]:
-    """All but the weights."""
+    """Return everything except the weights."""
     return {
         "name": legible(view.name),
         "layer": view.layer,

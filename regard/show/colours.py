@@ -1,7 +1,7 @@
 """The colours and marks of weights from 0 to 1: on pages, in SVG pictures and in the terminal.
 
 The scales of the pages lie on a straight line through OKLab (Ottosson 2020), so that equal steps of weight are equal
-steps to the eye.
+perceived steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Colour = tuple[int, int, int]  # red, green, blue, 0 to 255 each
 
 
 def shade(weight: float) -> str:
-    """The mark that says how much without colour."""
+    """Return the character that shows a weight without colour."""
     return next(mark for least, mark in SHADES if weight >= least)
 
 
@@ -39,17 +39,17 @@ def blend(low: Colour, high: Colour, share: float) -> Colour:
 
 
 def paper_colour(weight: float) -> Colour:
-    """From near-white to deep blue, evenly: for SVG pictures."""
+    """Return a colour between near-white and deep blue, for SVG pictures."""
     return blend((236, 242, 250), (8, 64, 129), min(1.0, weight) ** 0.8)
 
 
 def terminal_colour(weight: float) -> Colour:
-    """Blues that show on black and on white."""
+    """Return a blue that is visible on black and on white."""
     return blend((110, 150, 200), (40, 130, 255), weight)
 
 
 def colour_scale(none: str, full: str) -> list[list[int]]:
-    """The colours of the bytes 0 … 255, from one hex colour to the other along a line through OKLab."""
+    """Return the colours of the bytes 0 … 255, from one hex colour to the other along a line through OKLab."""
     gamma = np.array([[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in (none, full)])
     linear = np.where(gamma <= 0.04045, gamma / 12.92, ((gamma + 0.055) / 1.055) ** 2.4)
     ends = np.cbrt(linear @ RGB_TO_CONES.T) @ CONES_TO_LAB.T  # (2, 3)

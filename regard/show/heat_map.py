@@ -1,4 +1,4 @@
-"""Heat maps: in the terminal, readable with and without colour, and as an SVG picture; gates beside tokens."""
+"""Heat maps in the terminal, readable with and without colour, and as SVG pictures; gates next to their tokens."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from regard.show.text import visible
 
 @dataclass(frozen=True)
 class HeatMap:
-    """How much of each column went into each row. Rows sum to 1."""
+    """The weight of each column for each row. Rows sum to 1."""
 
-    rows: tuple[str, ...]  # the words that look
-    columns: tuple[str, ...]  # the words looked at
+    rows: tuple[str, ...]  # output words (queries)
+    columns: tuple[str, ...]  # input words (keys)
     weights: NDArray[np.floating]  # (rows, columns)
-    kind: str  # "attention", say
+    kind: str  # "attention", for example
     near: Callable[[], Sentence] | None = field(default=None, repr=False, compare=False)  # every layer and head
 
     def __str__(self) -> str:
         return self.text(100).plain
 
     def text(self, width: int) -> Text:
-        """For a terminal; headers stand upright where the words do not fit side by side."""
+        """Return the map for a terminal; headers are vertical if the words do not fit side by side."""
         names = max(map(cell_len, self.rows), default=0)
         widths = [max(2, cell_len(word)) for word in self.columns]
         headers = [" ".join(map(set_cell_size, self.columns, widths))]
@@ -52,7 +52,7 @@ class HeatMap:
         return text
 
     def svg(self) -> str:
-        """A picture for a page or a paper."""
+        """Return an SVG picture for a page or a paper."""
         size, font = 34, 15
         left = 24 + round(0.62 * font * max(len(word) for word in (*self.rows, "")))
         top = 24 + round(0.5 * font * max(len(word) for word in self.columns))
@@ -68,25 +68,26 @@ class HeatMap:
             parts.append(f'<text x="{left - 8}" y="{middle}" text-anchor="end" fill="#222">{svg_text(word)}</text>')
             for column, weight in enumerate(weights):
                 fill = "#{:02x}{:02x}{:02x}".format(*paper_colour(weight))
-                label = f"{word} looks at {self.columns[column]}: {weight:.2f}"
+                label = f"{word} attends to {self.columns[column]}: {weight:.2f}"
                 place = f'x="{left + column * size}" y="{y}" width="{size - 2}" height="{size - 2}"'
                 parts.append(f'<rect {place} rx="3" fill="{fill}"><title>{svg_text(label)}</title></rect>')
-        caption = svg_text(f"{self.kind}; dark is much")
+        caption = svg_text(f"{self.kind}; darker is more")
         parts.append(f'<text x="{left}" y="{high - 16}" fill="#666" font-size="12">{caption}</text></svg>')
         return "\n".join(parts) + "\n"
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
-        """For JSON."""
+        """Return the map for JSON."""
         weights = self.weights.round(digits).tolist()
         return {"source": self.columns, "target": self.rows, "kind": self.kind, "weights": weights}
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows."""
+        """Return the map for a notebook."""
         return notebook_frame(self.near()) if self.near else None
 
 
 def gate_map(title: str, tokens: Sequence[str], columns: Mapping[str, NDArray[np.floating]]) -> Text:
-    """Tokens down, each column's value as a shade and in digits; one that goes beyond 1 is shaded by its largest."""
+    """Return a table with one token per row and each value as a shade and in digits; a column with values above 1 is
+    shaded relative to its largest."""
     full = [max(1.0, *values) for values in columns.values()]
     tokens = [visible(token) for token in tokens]
     names = max(map(cell_len, tokens))
@@ -103,7 +104,7 @@ def gate_map(title: str, tokens: Sequence[str], columns: Mapping[str, NDArray[np
 
 
 def svg_begin(wide: int, high: int, font: int) -> list[str]:
-    """A picture on white."""
+    """Start an SVG picture on white."""
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
         f'font-family="system-ui, sans-serif" font-size="{font}">',
@@ -112,7 +113,7 @@ def svg_begin(wide: int, high: int, font: int) -> list[str]:
 
 
 def svg_text(text: str) -> str:
-    """As XML can hold it: no control characters."""
+    """Escape text for XML, without control characters."""
     return escape("".join(character if character.isprintable() else "\ufffd" for character in text))
 
 

@@ -1,5 +1,5 @@
-"""Lines over categories or numbers as one SVG picture, readable on light and dark pages and without colour; and pages
-of such charts, one HTML file each that opens anywhere, with the numbers behind every chart and no script."""
+"""Line charts over categories or numbers as SVG pictures, readable on light and dark pages and without colour; and
+pages of such charts, each one HTML file that opens offline, with a table for every chart and no script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHART_STYLE = (
 
 
 class Curve(NamedTuple):
-    """A value per category or at 0, 1, 2 …, and the least and the most that went into it where it is a mean."""
+    """A value per category or at 0, 1, 2 …, with the minimum and maximum if it is a mean."""
 
     name: str
     values: Sequence[float]
@@ -32,7 +32,7 @@ class Curve(NamedTuple):
     dash: int = 0
     least: Sequence[float] = ()
     most: Sequence[float] = ()
-    mark: str = "o"  # in a plot of text
+    mark: str = "o"  # its character in a text plot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,14 @@ class LineChart:
     title: str
     across: str
     up: str
-    categories: Sequence[str] = ()  # none: numbers, first, first + 1 …
+    categories: Sequence[str] = ()  # if empty: the numbers first, first + 1 …
     first: int = 0
-    log: bool = False  # powers of ten; what is not above 0 is left out
-    counted: str = ""  # what the numbers across count, in a table of them
-    top: float | None = None  # otherwise from 0 to this, or to a round number above the highest
+    log: bool = False  # logarithmic scale; values of 0 or below are left out
+    counted: str = ""  # name of the numbers on the x axis, in a table
+    top: float | None = None  # end of a linear y axis; None: a round number above the largest value
 
 
-Ticks = list[tuple[float, str]]  # where on the axis, and what stands there
+Ticks = list[tuple[float, str]]  # position on the axis, and its label
 
 
 def line_chart(chart: LineChart) -> str:
@@ -74,7 +74,7 @@ def line_chart(chart: LineChart) -> str:
 
 
 def _frame(chart: LineChart, rungs: Ticks, marks: Ticks) -> list[str]:
-    """All but the lines themselves."""
+    """Draw everything except the lines."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH}" width="{WIDE}" height="{HIGH}" '
         f'role="img" aria-label="{escape(chart.title)}">',
@@ -93,7 +93,7 @@ def _frame(chart: LineChart, rungs: Ticks, marks: Ticks) -> list[str]:
 
 
 def _line(curve: Curve, pieces: Sequence[Sequence[tuple[float, float]]], label: float) -> list[str]:
-    """A line in pieces, and its name at the right."""
+    """Draw a line, interrupted at gaps, and its name at the right."""
     dash = LINE_DASHES[curve.dash % len(LINE_DASHES)]
     drawn = f'stroke="{_colour(curve)}" stroke-width="2.5" stroke-dasharray="{dash}"/>'
     return [
@@ -107,16 +107,16 @@ def _line(curve: Curve, pieces: Sequence[Sequence[tuple[float, float]]], label: 
 
 
 def _mark(curve: Curve, place: int, name: str, x: float, y: Callable[[float], float]) -> str:
-    """A circle that says its value, and around it how far the least and the most lie apart."""
-    value, colour, around, size, said = curve.values[place], _colour(curve), "", 3.0, f"{curve.values[place]:.3g}"
+    """Draw a circle with its value as a tooltip, and a bar from the minimum to the maximum."""
+    value, colour, around, size, label = curve.values[place], _colour(curve), "", 3.0, f"{curve.values[place]:.3g}"
     if curve.most:
         least, most = curve.least[place], curve.most[place]
-        size, said = 3.5, f"{value:.1f} ({least:.1f} to {most:.1f})"
+        size, label = 3.5, f"{value:.1f} ({least:.1f} to {most:.1f})"
         around = (
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y(least):.1f}" y2="{y(most):.1f}" '
             f'stroke="{colour}" stroke-width="1.5"/>'
         )
-    title = f"<title>{escape(f'{curve.name}, {name}: {said}')}</title>"
+    title = f"<title>{escape(f'{curve.name}, {name}: {label}')}</title>"
     return f'{around}<circle cx="{x:.1f}" cy="{y(value):.1f}" r="{size:g}" fill="{colour}">{title}</circle>'
 
 
@@ -129,13 +129,13 @@ def _shown(value: float, log: bool) -> bool:
 
 
 def _pieces(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
-    """Stretches without a gap."""
+    """Yield stretches without a gap."""
     stretches = groupby(points, key=lambda point: point[1] is not None)
     return [[(x, y) for x, y in stretch if y is not None] for known, stretch in stretches if known]
 
 
 def _scale(chart: LineChart) -> tuple[Ticks, Callable[[float], float]]:
-    """Lines across, at powers of ten or at five places from 0 to a round number, and where a value stands."""
+    """Return the ticks of the y axis, powers of ten or five from 0 to a round number, and the height of a value."""
     values = [value for curve in chart.curves for value in (*curve.values, *curve.most) if _shown(value, chart.log)]
     if chart.log:
         steps = {10.0**power: power_of_ten(power) for power in decades(values)}
@@ -152,7 +152,7 @@ def _scale(chart: LineChart) -> tuple[Ticks, Callable[[float], float]]:
 
 
 def decades(values: Sequence[float]) -> range:
-    """The powers of ten, or every few of them, from below the least of these values to above the largest."""
+    """Return powers of ten, or every few of them, from below the smallest value to above the largest."""
     low = math.floor(math.log10(min(values, default=1.0)))
     high = max(low + 1, math.ceil(math.log10(max(values, default=1.0))))
     stride = -(-(high - low) // 8)
@@ -160,23 +160,23 @@ def decades(values: Sequence[float]) -> range:
 
 
 def power_of_ten(exponent: int) -> str:
-    """The name of a line of a logarithmic scale."""
+    """Return the label of a power of ten."""
     return f"1e{exponent}" if exponent else "1"
 
 
 def round_up(value: float, figures: Sequence[int] = (1, 2, 4, 5, 8, 10)) -> float:
-    """The least of these figures times a power of ten that is not below the value."""
+    """Return the smallest of these figures times a power of ten that is not below the value."""
     power_below = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
     return next(figure * power_below for figure in figures if figure * power_below >= value)
 
 
 def tick_stride(count: int, most: int) -> int:
-    """How far apart the marks of an axis stand that counts so many places, with about so many marks at most."""
+    """Return the step between the ticks of an axis with this many positions and about this many ticks."""
     return max(1, round(round_up((count - 1) / most, (1, 2, 5, 10))))
 
 
 def _apart(heights: Sequence[float], least: float = 17.0) -> list[float]:
-    """The same places, moved down where two labels would touch, and up again where the last would leave the picture."""
+    """Move labels down if two would touch, and up again if the last would leave the picture."""
     placed = [0.0] * len(heights)
     order = sorted(range(len(heights)), key=lambda place: heights[place])
     last = -math.inf
@@ -192,12 +192,12 @@ def _apart(heights: Sequence[float], least: float = 17.0) -> list[float]:
 
 
 class Section(NamedTuple):
-    """A part of a page; it is left out if it has no rows."""
+    """A section of a page; it is left out if it has no rows."""
 
     title: str
     about: str
     charts: Sequence[LineChart]
-    rows: Rows  # whose first two columns are words
+    rows: Rows  # the first two columns are text
 
 
 def chart_page(sections: Sequence[Section], *, title: str, about: str, foot: str) -> str:

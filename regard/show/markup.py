@@ -1,4 +1,4 @@
-"""What the HTML pages share: templates, tables, boxes that scroll, JSON that stays inside its element."""
+"""Shared parts of the HTML pages: templates, tables, scrolling boxes and embedded JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = Sequence[Mapping[str, str]]  # a table: a column per key of the first row
 
 
 class Html(str):
-    """Markup already: it is not escaped again."""
+    """Text that is already markup and is not escaped again."""
 
 
 def safe(text: str) -> str:
@@ -22,8 +22,8 @@ def safe(text: str) -> str:
 
 
 def fill_template(name: str, **parts: str) -> str:
-    """A page of this folder with «part» replaced, «script» and «style» by what its Content-Security-Policy calls its
-    own; in one pass, so that what is put in is not read again."""
+    """Fill a template of this folder: replace each «part», and «script» and «style» by their hashes for the
+    Content-Security-Policy; in one pass, so that inserted text is not replaced again."""
     template = files("regard.show").joinpath(name).read_text(encoding="utf-8")
     for tag in ("script", "style"):
         if f"<{tag}>" in template:
@@ -32,7 +32,7 @@ def fill_template(name: str, **parts: str) -> str:
 
 
 def policy_hash(text: str) -> str:
-    """A script or style, as a Content-Security-Policy names it."""
+    """Return the hash of a script or style for a Content-Security-Policy."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
@@ -45,17 +45,17 @@ def notebook_cell(document: str, title: str, height: int) -> str:
 
 
 def inert_json(value: object) -> str:
-    """JSON that cannot end the element it stands in."""
+    """Return JSON that cannot close the element around it."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
 def html_table(rows: Rows, *, wordy: Collection[str] = ()) -> str:
-    """In a box that scrolls; columns that are `wordy` hold words. Nothing, if there are no rows."""
+    """Return a table in a scrolling box, "" if there are no rows; `wordy` columns hold text."""
     return html_grid(list(rows[0]), [list(row.values()) for row in rows], wordy=wordy) if rows else ""
 
 
 def html_grid(names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Collection[str] = ()) -> str:
-    """A table whose columns may share a name."""
+    """Return a table whose columns may share a name."""
     marks = [' class="wordy"' if name in wordy else "" for name in names]
     head = "".join(f'<th scope="col"{mark}>{safe(name)}</th>' for name, mark in zip(names, marks, strict=True))
     body = "".join(
@@ -66,12 +66,12 @@ def html_grid(names: Sequence[str], rows: Sequence[Sequence[str]], *, wordy: Col
 
 
 def scroller(inner: str, kind: str = "") -> str:
-    """A box that scrolls sideways, by keys too, so that the page need not."""
+    """Return a box that scrolls sideways, also by keyboard."""
     return f'<div class="{f"scroll {kind}".strip()}" tabindex="0">{inner}</div>'
 
 
 def numbers_behind(table: str) -> str:
-    """The table of a chart, closed at first."""
+    """Return the table of a chart, initially closed."""
     return f"<details><summary>The numbers</summary>{table}</details>"
 
 

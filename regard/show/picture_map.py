@@ -1,4 +1,4 @@
-"""Heat maps over a picture: how much each place of a grid of patches was looked at, in the terminal and as SVG.
+"""Heat maps over a picture: the weight of each patch of a grid, in the terminal and as SVG.
 
 A picture is uint8, (height, width) if grey or (height, width, 3) if it has colours. Weights are (rows, columns), one
 for each patch from the top left; the largest of them has full colour.
@@ -20,19 +20,19 @@ from regard.show.colours import LEGEND, Colour, blend, shade
 from regard.show.heat_map import svg_begin, svg_text
 
 Pixels = NDArray[np.uint8]
-ACCENT: Colour = (255, 90, 0)  # over what was looked at
-STRENGTH = 0.7  # of the accent at the largest weight: the picture shows through
-TALLEST = 32  # lines of a terminal
+ACCENT: Colour = (255, 90, 0)  # the colour of weights
+STRENGTH = 0.7  # opacity of the accent at the largest weight
+TALLEST = 32  # most lines in a terminal
 
 
 @dataclass(frozen=True)
 class PictureMap:
-    """How much of each patch went into an answer."""
+    """The weight of each patch for a prediction."""
 
     pixels: Pixels
     weights: NDArray[np.floating]  # (rows, columns) of patches
     answer: str
-    kind: str  # "attention", say
+    kind: str  # "attention", for example
 
     def __post_init__(self) -> None:
         pixels, weights = self.pixels, self.weights
@@ -46,12 +46,12 @@ class PictureMap:
 
     @property
     def shares(self) -> NDArray[np.floating]:
-        """Of the largest weight."""
+        """Return each weight as a share of the largest."""
         return self.weights / (self.weights.max() or 1.0)
 
     def text(self, width: int) -> Text:
-        """For a terminal: each patch as a block of its shade, so that it can be read without colour; with colour, the
-        shade tints the picture behind it."""
+        """Return the map for a terminal: each patch is a block of its shade, which is readable without colour; with
+        colour, the shade tints the picture behind it."""
         rows, columns = self.weights.shape
         shape = (self.pixels.shape[1] / columns) / (self.pixels.shape[0] / rows)  # width of a patch over its height
         # lines of a patch; a character is half as wide as it is high
@@ -72,7 +72,7 @@ class PictureMap:
         return self.svg()
 
     def svg(self, size: int = 448) -> str:
-        """The picture, `size` wide, and over it a pane for each patch, the stronger the more it was looked at."""
+        """Return the picture, `size` wide, with an overlay on each patch whose opacity is its weight."""
         rows, columns = self.weights.shape
         high = round(size * self.pixels.shape[0] / self.pixels.shape[1])
         down, across = high / rows, size / columns
@@ -92,14 +92,14 @@ class PictureMap:
         return "\n".join([*parts, f'</g><text x="4" y="{high + 19}" fill="#444">{caption}</text></svg>']) + "\n"
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
-        """For JSON: as a map with one row, whose columns are the patches."""
+        """Return the map for JSON: one row, whose columns are the patches."""
         places = [f"{row + 1},{column + 1}" for row, column in np.ndindex(*self.weights.shape)]
         weights = [self.weights.round(digits).flatten().tolist()]
         return {"source": places, "target": [self.answer], "kind": self.kind, "weights": weights}
 
 
 def png(pixels: Pixels) -> bytes:
-    """A PNG file: 8 bits, grey or RGB, no filter (ISO/IEC 15948)."""
+    """Encode a PNG file: 8 bits, grey or RGB, no filter (ISO/IEC 15948)."""
     high, wide = pixels.shape[:2]
     header = struct.pack(">IIBBBBB", wide, high, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
     lines = np.hstack([np.zeros((high, 1), np.uint8), pixels.reshape(high, -1)])  # filter 0 before each line
@@ -110,7 +110,7 @@ def png(pixels: Pixels) -> bytes:
 
 
 def _resized(pixels: Pixels, high: int, wide: int) -> Pixels:
-    """(high, wide, 3): the mean of the pixels under each cell, or the nearest where cells are smaller than pixels."""
+    """Resize to (high, wide, 3): the mean of the pixels under each cell, or the nearest pixel if cells are smaller."""
     colours = np.broadcast_to(pixels if pixels.ndim == 3 else pixels[..., None], (*pixels.shape[:2], 3)).astype(float)
     for axis, count in ((0, high), (1, wide)):
         edges = np.arange(count + 1) * pixels.shape[axis] // count

@@ -1,4 +1,4 @@
-"""Progress bars: in a terminal or a notebook; where output goes to a file there are none."""
+"""Progress bars in a terminal or a notebook; output to a file has none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The charts of a report, as Plotly reads them, and as markup with the numbers behind them.
+"""The charts of a report, as Plotly figures and as markup with the table of each chart.
 
-Colours are names in angle brackets (`<ink>`, `<model-0>`), which no escaped text can be; `report_page.html` looks them
-up in the theme that is on when it draws.
+Colours are names in angle brackets (`<ink>`, `<model-0>`), which no escaped text can be; `report_page.html` replaces
+them by the colours of the current theme.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from regard.show.markup import inert_json, numbers_behind, scroller
 from regard.show.text import brief, short
 
-Chart = dict[str, Any]  # {"name": what its button says, "data": traces, "layout": title, axes, height}
+Chart = dict[str, Any]  # {"name": label of its button, "data": traces, "layout": title, axes, height}
 Trace = dict[str, Any]
-Model = Mapping[str, Any]  # with its name and its place among the models, which says how it is drawn
+Model = Mapping[str, Any]  # with its name and its index, which decides its colour and symbol
 
-MODEL_COLOURS = 6  # in report_page.html; signs and dashes go round at another pace, so that 42 models look different
+MODEL_COLOURS = 6  # in report_page.html; 7 symbols give 42 combinations
 MODEL_SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖", "star": "★"}
 MODEL_DASHES = ("solid", "7px,4px", "2px,3px", "9px,3px,2px,3px", "13px,3px", "9px,3px,2px,3px,2px,3px", "4px,2px")
-MANY = 10  # points of a line that still get a mark each
-BEHIND = {"showlegend": False, "hoverinfo": "skip"}  # what lies behind a line and has no name
+MANY = 10  # most points of a line that have markers
+BEHIND = {"showlegend": False, "hoverinfo": "skip"}  # for traces behind a line, which have no name
 
 
 def figure(charts: Sequence[Chart], table: str) -> str:
-    """A chart, or one of several by button; under it a table of the same numbers."""
+    """Return a figure with one chart, or several with buttons, above a table of the same numbers."""
     buttons = "".join(
         f'<button type="button" aria-pressed="{"false" if at else "true"}">{escape(chart["name"])}</button>'
         for at, chart in enumerate(charts)
@@ -50,7 +50,7 @@ def axis(title: str, **more: Any) -> Chart:
 
 
 def log_axis(title: str, values: Sequence[float]) -> Chart:
-    """From a round number to a round number, labelled in full."""
+    """Return a logarithmic axis between round numbers."""
     low, high = (math.floor(math.log10(value)) for value in (min(values), max(values)))
     steps, every = ((1, 2, 5), 1) if high - low < 3 else ((1,), -(-(high - low) // 8))
     ticks = [step * 10.0**power for power in range(low, high + every + 1, every) for step in steps]
@@ -66,7 +66,7 @@ def word_axis(title: str, words: Sequence[str], **more: Any) -> Chart:
 
 
 def model_style(place: int) -> tuple[str, str, str]:
-    """Symbol, colour and dash of a model, wherever it is drawn."""
+    """Return the symbol, colour and dash of a model in all charts."""
     symbol = list(MODEL_SIGNS)[place % len(MODEL_SIGNS)]
     return symbol, f"<model-{place % MODEL_COLOURS}>", MODEL_DASHES[place % len(MODEL_DASHES)]
 
@@ -80,7 +80,7 @@ def line(model: Model, x: Sequence[Any], y: Sequence[Any]) -> Trace:
 
 
 def thin_line(model: Model, x: Sequence[Any], y: Sequence[Any]) -> Trace:
-    """A seed, behind the line of the mean."""
+    """Return the line of one seed, behind the mean."""
     colour = model_style(model["place"])[1]
     seed = {"x": x, "y": y, "mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.5}
     return seed | {"legendgroup": model["place"], **BEHIND}
@@ -93,7 +93,7 @@ def band(model: Model, x: Sequence[Any], low: Sequence[float], high: Sequence[fl
 
 
 def dots(model: Model, value: Chart) -> list[Trace]:
-    """A mean with its interval, and each seed small beneath it."""
+    """Return a mean with its confidence interval, and each seed as a small marker."""
     place = model["place"]
     symbol, colour, _ = model_style(place)
     mean, seeds = value["mean"], value["each"] if len(value["each"]) > 1 else []
@@ -113,5 +113,5 @@ def heat(weights: Sequence[Sequence[float]], most: float) -> Trace:
 
 
 def plain(text: str, most: int = 32) -> str:
-    """Text that Plotly shows as it is: short, and without what it would take for markup or for mathematics."""
+    """Return short text without what Plotly would read as markup or mathematics."""
     return escape(brief(text, most), quote=False).replace("$", "&#36;")

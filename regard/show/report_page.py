@@ -1,7 +1,7 @@
-"""A comparison as one HTML file that opens anywhere: words, charts, and the numbers behind each chart.
+"""A comparison as one HTML file that opens offline: a summary, charts, and a table for each chart.
 
-It shows what the comparison's JSON holds and decides nothing: what is read, counted and judged by has its name there.
-Tables are written here, so that they can be read without a script; `report_page.html` draws the charts.
+It shows the comparison's JSON and decides nothing: the JSON also names the input, the unit of size and the metrics.
+Tables are written here, so that they are readable without a script; `report_page.html` draws the charts.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from regard.show.colours import SCALES, colour_scale
 from regard.show.markup import Html, fill_template, html_grid, html_table, inert_json, policy_hash, quiet, scroller
 from regard.show.text import NONE, brief, decimals, fixed, interval, power, short, tidy, visible, whole
 
-Part = Mapping[str, Any]  # of what REPORT.json holds
+Part = Mapping[str, Any]  # a part of REPORT.json
 
-INTERVAL = "95 % interval"
+INTERVAL = "95 % confidence interval"
 USES = {"train": "training", "valid": "validation", "test": "testing"}
 COSTS = {
     "parameters": "parameters",
     "training_flops": "training FLOPs",
     "training_tokens_per_second": "training, «counts»/s",
-    "decoding_1": "use, one at a time, tokens/s",
-    "decoding_32": "use, 32 at a time, tokens/s",
+    "decoding_1": "prediction, batch of 1, tokens/s",
+    "decoding_32": "prediction, batch of 32, tokens/s",
     "memory_mb": "memory, MB",
 }
-REACH = "How many steps lie between a word that is read and the word it matters to, of n words."
+REACH = "The path length: steps between two words that are n words apart."
 
 
 def report_page(comparison: Part) -> str:
-    """One HTML document with all it needs inside."""
+    """Return one HTML document with all it needs inside."""
     c = _prepared(tidy(comparison))
     sections = [(key, title, inner) for key, (title, write) in SECTIONS.items() if (inner := write(c))]
     plotly = get_plotlyjs()
@@ -54,7 +54,7 @@ def report_page(comparison: Part) -> str:
 
 
 def _prepared(c: dict[str, Any]) -> Part:
-    """With what the sections share: a model's place and its name with its sign, a measure's title and decimals."""
+    """Add what sections share: each model's index and its name with its symbol, each measure's title and decimals."""
     for place, model in enumerate(c["models"]):
         sign, colour = charts.MODEL_SIGNS[charts.model_style(place)[0]], place % charts.MODEL_COLOURS
         signed = f'<i class="m{colour}" aria-hidden="true">{sign}</i>{escape(model["name"])}'
@@ -66,13 +66,13 @@ def _prepared(c: dict[str, Any]) -> Part:
     return c | {"labels": {model["name"]: model["label"] for model in c["models"]}}
 
 
-# --- sections: markup, or nothing where there is nothing to tell -----------------------------------------------------
+# --- sections: markup, or "" if a section is empty -------------------------------------------------------------------
 
 
 def _summary(c: Part) -> str:
-    said = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in c["summary"])
+    text = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in c["summary"])
     warnings = "".join(f"<li>{escape(warning)}</li>\n" for warning in c["warnings"])
-    return said + (f'<div class="warnings"><h3>To be kept in mind</h3>\n<ul>{warnings}</ul></div>' if warnings else "")
+    return text + (f'<div class="warnings"><h3>Warnings</h3>\n<ul>{warnings}</ul></div>' if warnings else "")
 
 
 def _compared(c: Part) -> str:
@@ -83,7 +83,7 @@ def _compared(c: Part) -> str:
         "Budget": c["budget"]["text"],
         "Seeds": ", ".join(map(str, c["seeds"])),
         "Machine": f"{machine['processor']}, {machine['cores']} cores, {whole(machine['memory_gb'])} GB; "
-        f"threads a run: {machine['threads']}, runs at a time: {machine['jobs']}",
+        f"threads per run: {machine['threads']}, parallel runs: {machine['jobs']}",
         "Versions": f"regard {made['version']}, torch {machine['torch']}",
     }
     rows, commands = [], {"The comparison": [made["command"]]}
@@ -95,9 +95,9 @@ def _compared(c: Part) -> str:
             {
                 "model": name,
                 "from": " ".join([model["paper"] or "", f"({model['year']})" if model["year"] else ""]).strip() or NONE,
-                "parameters": whole(model["parameters"] or None),  # what counts has none
-                "minutes a run": fixed(_mean(run["minutes"] for run in runs), 1),
-                f"{c['counts']} a run": whole(_mean(run["tokens"] for run in runs)),
+                "parameters": whole(model["parameters"] or None),  # an n-gram model has none
+                "minutes per run": fixed(_mean(run["minutes"] for run in runs), 1),
+                f"{c['counts']} per run": whole(_mean(run["tokens"] for run in runs)),
                 "runs": ", ".join(f"{many} {state}" for state, many in states.items() if many) or NONE,
             }
         )
@@ -127,22 +127,22 @@ def _quality(c: Part) -> str:
     for measure in measures:
         known = [(model, value) for model in c["models"] if (value := _value(model, measure))]
         data = [trace for model, value in known for trace in charts.dots(model, value)]
-        said = "with 95 % intervals" if any("error_x" in trace for trace in data) else "of each model"
+        what = "with 95 % confidence intervals" if any("error_x" in trace for trace in data) else "of each model"
         size = {"showlegend": False, "height": 150 + 56 * len(c["models"])}
-        drawn.append(charts.chart(measure["name"], f"{measure['name']} {said}", data, _up(measure), names, **size))
-    notes = ["Small marks are single seeds."] * (len(c["seeds"]) > 1)
+        drawn.append(charts.chart(measure["name"], f"{measure['name']} {what}", data, _up(measure), names, **size))
+    notes = ["Small markers are single seeds."] * (len(c["seeds"]) > 1)
     notes += [f"{m['name']}: {m['better']} is better. {m['note']}" for m in measures]
     below = f'<div class="notes">{"".join(map(quiet, notes))}</div>'
     return f"{cells}\n{charts.figure(drawn, cells)}{below}\n{_curves(c)}"
 
 
 def _curves(c: Part) -> str:
-    """What validations found: the main measure where they took it, and the loss."""
+    """Draw learning curves: the main metric on the validation set, if it was measured, and the loss."""
     drawn = "".join(_curve(c, measure["key"], measure["name"], measure["title"]) for measure in c["measures"][:1])
-    drawn += _curve(c, "loss", "loss", "loss (nats a token)")
+    drawn += _curve(c, "loss", "loss", "loss (nats per token)")
     several = any(len(model["curves"]) > 1 for model in c["models"])
-    said = quiet("The mean over seeds is drawn thick, each seed thin.") if several else ""
-    return f"<h3>While training</h3>\n{said}{drawn}" if drawn else ""
+    note = quiet("Thick lines are means over seeds, thin lines are single seeds.") if several else ""
+    return f"<h3>Learning curves</h3>\n{note}{drawn}" if drawn else ""
 
 
 def _curve(c: Part, what: str, called: str, unit_of: str) -> str:
@@ -197,34 +197,34 @@ def _lengths(c: Part) -> str:
         parts = model["lengths"]
         for part in parts:
             around = interval(part, measure["digits"])
-            said = fixed(part["mean"], measure["digits"]) + (f" ({around})" if around != NONE else "")
-            rows[part["from"]] |= {"sentences": whole(part["sentences"]), model["name"]: said}
+            cell = fixed(part["mean"], measure["digits"]) + (f" ({around})" if around != NONE else "")
+            rows[part["from"]] |= {"sentences": whole(part["sentences"]), model["name"]: cell}
         lines.append(charts.line(model, [spans[one["from"]] for one in parts], [one["mean"] for one in parts]))
         sure = [part for part in parts if part["low"] is not None and part["high"] is not None]
         ends = ([part[end] for part in sure] for end in ("low", "high"))
         bands += [charts.band(model, [spans[part["from"]] for part in sure], *ends)] if sure else []
-    title = f"{measure['name']} by length of the {c['reads']}{', with 95 % intervals' if bands else ''}"
+    title = f"{measure['name']} by length of the {c['reads']}{', with 95 % confidence intervals' if bands else ''}"
     lengths = charts.axis(across, type="category", categoryarray=list(spans.values()), tickangle=0)
     drawn = charts.chart("", title, bands + lines, lengths, _up(measure))
     return charts.figure([drawn], html_table(list(rows.values())))
 
 
 def _learnt(c: Part) -> str:
-    said = ""
+    errors = ""
     if known := [model for model in c["models"] if model["alignment_error"]]:
         error = {"key": "alignment_error", "name": "alignment error", "title": "alignment error", "digits": 3}
         rows = [{"model": model["label"], **_cells(c, [error], model)} for model in known]
         if c["diagonal_error"] is not None:
-            diagonal = {"model": "guessing the diagonal", "alignment error": fixed(c["diagonal_error"], 3)}
+            diagonal = {"model": "diagonal baseline", "alignment error": fixed(c["diagonal_error"], 3)}
             rows.append(dict.fromkeys(rows[0], "") | diagonal)
-        said = quiet("Alignment error: 0 is every link right and none besides.") + html_table(rows)
+        errors = quiet("Alignment error rate (AER): 0 means that the links equal the gold links.") + html_table(rows)
     if not c["alignments"]:
-        return said
+        return errors
     sources = (escape(brief(" ".join(one["source"]), 90)) for one in c["alignments"])
     options = "".join(f'<option value="{at}">{source}</option>' for at, source in enumerate(sources))
-    shared = f"Each row shares its weight among the words of the {c['reads']}; the colours mean the same in all models."
+    shared = f"The weights of each row sum to 1 over the words of the {c['reads']}; all models share one colour scale."
     return (
-        f"{said}\n<h3>Alignments</h3>\n"
+        f"{errors}\n<h3>Alignments</h3>\n"
         f"{quiet(shared)}\n"
         f'<p class="choose"><label for="sentence">Sentence</label> <select id="sentence">{options}</select></p>\n'
         f'<p class="quiet scale">weight 0 <i></i> {"1" if c["weights_to_one"] else "the largest of the text"}</p>\n'
@@ -238,7 +238,7 @@ def _alignment(c: Part, at: int, one: Part) -> str:
 
 
 def _maps(c: Part, one: Part) -> str:
-    """Where each model looked, one beside the other if the words leave room."""
+    """Show the attention map of each model, side by side if there is room."""
     figures, least, to_one = [], 0.0, c["weights_to_one"]
     weights_of = (weight for model in one["models"] for row in model["weights"] for weight in row)
     most = 1.0 if to_one else max(weights_of, default=1.0)
@@ -269,12 +269,12 @@ def _cost(c: Part) -> str:
         rows.append({"model": model["label"], measure["title"]: fixed(value and value["mean"], measure["digits"])})
         for key, name in names.items():
             rows[-1][name] = _spread(model["cost"].get(key), power if "flops" in key else whole)
-    several = quiet("Means; where seeds differ, the least and the most of them too.") if len(c["seeds"]) > 1 else ""
+    several = quiet("Means over seeds, with the minimum and maximum if seeds differ.") if len(c["seeds"]) > 1 else ""
     return several + html_table(rows)
 
 
 def _spread(cost: Part | None, write: Callable[[float | None], str]) -> str:
-    if cost is None or not any(cost["each"]):  # what counts has no parameters
+    if cost is None or not any(cost["each"]):  # an n-gram model has no parameters
         return NONE
     least, most = write(min(cost["each"])), write(max(cost["each"]))
     spread = f'<br><span class="quiet">{escape(f"{least} to {most}")}</span>' if least != most else ""
@@ -312,7 +312,7 @@ def _language(c: Part) -> str:
         rows.append({"mixture": mixture["name"], "weights": weights, measure["title"]: value})
     parts = ["<h3>Mixtures</h3>", html_table(rows, wordy=("mixture", "weights"))] if rows else []
     cards = "".join(_card(model["label"], model["samples"]) for model in c["models"] if model["samples"])
-    parts += ["<h3>What they write</h3>", f'<div class="outputs">{cards}</div>'] if cards else []
+    parts += ["<h3>Samples</h3>", f'<div class="outputs">{cards}</div>'] if cards else []
     return "\n".join(parts)
 
 
@@ -322,7 +322,7 @@ def _significance(c: Part) -> str:
     for pair in c["pairs"]:
         measure = measures[pair["measure"]]
         around = interval(pair, measure["digits"], "+")
-        verdict = f"{pair['better']} is better" if pair["better"] else "cannot be told apart"
+        verdict = f"{pair['better']} is better" if pair["better"] else "no significant difference"
         rows.append(
             {
                 "first": c["labels"][pair["first"]],
@@ -331,10 +331,10 @@ def _significance(c: Part) -> str:
                 "first − second": fixed(pair["difference"], measure["digits"], "+"),
                 INTERVAL: around,
                 "p": NONE if pair["p"] is None else f"{pair['p']:.2g}",
-                "in words": "not tested" if around == NONE else verdict,
+                "result": "not tested" if around == NONE else verdict,
             }
         )
-    return html_table(rows, wordy=("second", "measure", "in words"))
+    return html_table(rows, wordy=("second", "measure", "result"))
 
 
 def _mistakes(c: Part) -> str:
@@ -342,41 +342,41 @@ def _mistakes(c: Part) -> str:
     for mistake in c["mistakes"]:
         cards = []
         for one in mistake["outputs"]:
-            said = f"score {fixed(one['score'], 1)}" if by else "right" if one["score"] else "wrong"
-            cards.append(_card(f'{c["labels"][one["model"]]} <span class="quiet">{said}</span>', [one["text"]]))
+            grade = f"score {fixed(one['score'], 1)}" if by else "right" if one["score"] else "wrong"
+            cards.append(_card(f'{c["labels"][one["model"]]} <span class="quiet">{grade}</span>', [one["text"]]))
         texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or NONE})
         maps = _maps(c, mistake)
-        looks = f"<details><summary>Where they looked</summary>{maps}</details>" if maps else ""
+        looks = f"<details><summary>Attention maps</summary>{maps}</details>" if maps else ""
         articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')
-    about = quiet(f"Where the models, the first seed of each, differ most{f'; score: {by}' if by else ''}.")
+    about = quiet(f"The examples on which the first seeds of the models differ most{f'; score: {by}' if by else ''}.")
     return about + "".join(articles) if articles else ""
 
 
 SECTIONS = {
-    "summary": ("In a few words", _summary),
-    "compared": ("What was compared", _compared),
+    "summary": ("Summary", _summary),
+    "compared": ("Setup", _compared),
     "quality": ("Quality for the budget", _quality),
     "lengths": ("Quality by length", _lengths),
-    "learnt": ("What is learnt", _learnt),
+    "learnt": ("Attention and alignment", _learnt),
     "cost": ("Cost", _cost),
-    "reach": ("Reach", _reach),
+    "reach": ("Long distances", _reach),
     "writing": ("Language", _language),
     "significance": ("Significance", _significance),
     "mistakes": ("Mistakes", _mistakes),
 }
 
 
-# --- what sections share ---------------------------------------------------------------------------------------------
+# --- shared by sections ----------------------------------------------------------------------------------------------
 
 
 def _facts(facts: Mapping[str, str]) -> str:
-    said = "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>\n' for name, text in facts.items() if text)
-    return f'<dl class="facts">\n{said}</dl>'
+    items = "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>\n' for name, text in facts.items() if text)
+    return f'<dl class="facts">\n{items}</dl>'
 
 
 def _card(head: str, texts: Sequence[str]) -> str:
-    said = "".join(f'<p dir="auto">{escape(text) or NONE}</p>' for text in texts)
-    return f'<div class="card"><h4>{head}</h4>{said}</div>\n'
+    body = "".join(f'<p dir="auto">{escape(text) or NONE}</p>' for text in texts)
+    return f'<div class="card"><h4>{head}</h4>{body}</div>\n'
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -390,7 +390,7 @@ def _value(model: Part, measure: Part) -> Any:
 
 
 def _cells(c: Part, measures: Sequence[Part], values: Part) -> dict[str, str]:
-    """Mean, interval and each seed of every measure."""
+    """Return the mean, confidence interval and each seed of every measure."""
     cells = {}
     for measure in measures:
         value = values.get(measure["key"]) or {"each": [], "mean": None, "low": None, "high": None}

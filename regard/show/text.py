@@ -1,7 +1,7 @@
-"""Words and numbers as they can be shown.
+"""Text and numbers for display.
 
-In words, what hides, reorders or breaks a line is replaced by a sign or by its code point. NONE stands where there is
-no number.
+In text, characters that are invisible, reorder text or break a line are replaced by a sign or by their code point. NONE
+stands for a missing number.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ SPACES = {" ": "␣", "\t": "⇥", "\n": "⏎"}
 EMPTY = "‿"  # the token between two words that touch
 NONE = "–"
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # inside letters and emoji they have a shape
+JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # they are visible inside letters and emoji
 
 
 def visible(token: str) -> str:
-    """A token as it can be seen: signs for white space, code points for what has no ink, a circle under a lone mark."""
+    """Return a visible token: signs for white space, code points for invisible characters, a circle for a lone mark."""
     if unicodedata.category(token[:1] or "a").startswith("M"):
         token = "◌" + token
     return legible(token, spaces=False) or EMPTY
 
 
 def legible(text: str, *, spaces: bool = True) -> str:
-    """Without what hides, reorders or breaks text (controls, bidi overrides, lone surrogates)."""
+    """Remove characters that are invisible, reorder or break text (controls, bidi overrides, lone surrogates)."""
     inked = any(unicodedata.category(character)[0] not in "CZM" for character in text)
     return "".join(
         character
@@ -37,7 +37,7 @@ def legible(text: str, *, spaces: bool = True) -> str:
 
 
 def tidy(value: Any) -> Any:
-    """JSON whose every text is legible, and without the numbers that JSON lacks."""
+    """Make text in JSON legible, and remove numbers that JSON does not have."""
     if isinstance(value, str):
         return "\n".join(map(legible, value.split("\n")))
     if isinstance(value, Mapping):
@@ -61,7 +61,7 @@ def _has_ink(character: str) -> bool:
 
 
 def decimals(values: Sequence[float | None]) -> int:
-    """As many as show three figures of the largest: 91.3, 5.31, 0.152."""
+    """Return the decimals that show three figures of the largest value: 91.3, 5.31, 0.152."""
     largest = max((abs(value) for value in values if value), default=1.0)
     return min(3, max(1, 2 - math.floor(math.log10(largest))))
 
@@ -80,12 +80,12 @@ def interval(value: Mapping[str, Any], digits: int, sign: str = "-") -> str:
 
 
 def short(value: float | None) -> str:
-    """0.0123, 512, 3.14 · 10⁻⁷"""
+    """Write three figures: 0.0123, 512, 3.14 · 10⁻⁷."""
     return NONE if value is None else f"{value:.3g}" if not value or 1e-4 <= abs(value) < 1e3 else power(value)
 
 
 def power(value: float | None) -> str:
-    """3.14 · 10¹⁴, 10¹⁵"""
+    """Write a power of ten: 3.14 · 10¹⁴, 10¹⁵."""
     if not value:
         return NONE if value is None else "0"
     figures, exponent = f"{value:.2e}".split("e")
@@ -93,5 +93,5 @@ def power(value: float | None) -> str:
 
 
 def scientific(value: float) -> str:
-    """0.0123, 512, 3.14e-07: three figures that a program can read again."""
+    """Write three figures that a program can read: 0.0123, 512, 3.14e-07."""
     return f"{value:.2e}" if value and not 1e-2 <= abs(value) < 1e3 else f"{value:.3g}"

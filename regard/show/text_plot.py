@@ -17,7 +17,7 @@ PLOT_LINES = 16
 
 
 def text_plot(curves: Sequence[Curve], *, width: int) -> Text:
-    """Values at 0, 1, 2 … on a logarithmic scale; dashed curves are dim, and later ones lie over earlier ones."""
+    """Plot values at 0, 1, 2 … on a logarithmic scale; dashed curves are dim, and later ones cover earlier ones."""
     powers = decades([value for curve in curves for value in curve.values if 0 < value < math.inf])
     low, high = powers[0], powers[-1]
     count = max(len(curve.values) for curve in curves)
@@ -52,7 +52,7 @@ def text_plot(curves: Sequence[Curve], *, width: int) -> Text:
 
 
 def text_table(rows: Rows) -> Text:
-    """Columns side by side, none of them cut."""
+    """Return a table whose columns are not cut."""
     text = Text()
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in rows[0]}
     for number, row in enumerate([{name: name for name in widths}, *rows]):
@@ -62,7 +62,7 @@ def text_table(rows: Rows) -> Text:
 
 
 def bars(values: Sequence[float], width: int = 32) -> str:
-    """Of values from 0 to 1, means of neighbours where there are more than fit."""
+    """Draw values from 0 to 1 as bars, averaging neighbours if there is no room for all."""
     count = min(width, len(values))
     cuts = [place * len(values) // count for place in range(count + 1)]
     means = [math.fsum(values[a:b]) / (b - a) for a, b in zip(cuts, cuts[1:], strict=False)]

@@ -20,7 +20,7 @@ from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
 from regard.new.text import new_language_model
 from regard.predict.decoding import Decoding
-from regard.predict.text import go_on, go_on_aloud
+from regard.predict.text import continue_texts, stream_text
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.score.likelihood import (
@@ -153,7 +153,7 @@ TASK = Task(
     corpus=TextCorpus,
     new=new_language_model,
     check=refuse_check,
-    answer=go_on,
+    answer=continue_texts,
     outcomes=outcomes,
     score=score_language,
     demo=demo,
@@ -167,6 +167,6 @@ TASK = Task(
         "gpt": "gpt dim=128 heads=4 feed_forward=512 layers=3 context=64 dropout=0 train.learning_rate=0.003",
     },
     mixes=True,
-    continue_aloud=go_on_aloud,
+    continue_aloud=stream_text,
     checked=False,
 )

@@ -51,7 +51,7 @@ def demo(run: Run) -> Iterator[Any]:
     yield f"\n{len(pairs)} unseen sentences of {lengths[0]} to {lengths[-1]} words (median {median}):"
     yield f"  BLEU {found.values[BLEU.key]:.2f}   {BLEU.note()}"
     if found.alignment_error is not None:
-        yield f"  alignment error {found.alignment_error:.3f}   (guessing the diagonal: {found.diagonal_error:.3f})"
+        yield f"  alignment error {found.alignment_error:.3f}   (diagonal baseline: {found.diagonal_error:.3f})"
     for sentence in world.SHOWN:
         seen = look_at_translation(run, sentence)
         yield f"\n{sentence}\n{' '.join(seen.rows)}\n"

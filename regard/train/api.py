@@ -142,7 +142,7 @@ def keep(task: Task, folder: Folder, data: Any, valid: Any) -> Request:
             kept = task.keep(rows_of(examples), place / f".{split}")
             unfinished = kept.pop("file")
             path = place / unfinished.name.removeprefix(".")
-            if folder.begun() and (not path.exists() or content_hash(path) != content_hash(unfinished)):
+            if folder.is_run() and (not path.exists() or content_hash(path) != content_hash(unfinished)):
                 unfinished.unlink()
                 raise UserError(
                     f"The data has changed since {folder.path} was begun: give what it was begun with, or another out."

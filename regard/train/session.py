@@ -24,7 +24,7 @@ from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
-from regard.exchange.word_vectors import begin_with
+from regard.exchange.word_vectors import load_word_vectors
 from regard.interface import Fits, Progress, UserError
 from regard.loading import read_recipe
 from regard.predict.inputs import some_at_once
@@ -91,7 +91,7 @@ class Session:
             self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
         else:
             if vectors := recipe.train.vectors:
-                begin_with(model, self.fields.tokenizer(), find(vectors, recipe.folder))
+                load_word_vectors(model, self.fields.tokenizer(), find(vectors, recipe.folder))
             if self.teacher:
                 self.taken = load_fitting(model, recipe, self.fields, self.teacher, recipe.train.parts)
             self.folder.write_facts({**facts, "precision": precision})

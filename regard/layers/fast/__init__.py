@@ -1,1 +1,1 @@
-"""Faster forms of what the layers also do plainly, with the same results; `switch.plain()` turns them off."""
+"""Faster implementations with the same results as the plain layers; `switch.plain()` turns them off."""

@@ -1,6 +1,6 @@
-"""Whether fused kernels may run: they compute a whole layer at once and give the same as its plain form.
+"""Whether fused kernels may run: they compute a whole layer in one call, with the same result as its plain form.
 
-They are faster, but opaque: whoever counts operations one by one sees none of theirs.
+They are faster, but opaque: code that counts operations one by one cannot see theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 @contextmanager
 def held(variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Within, the variable has this value."""
+    """Give the variable this value inside the block."""
     token = variable.set(value)
     try:
         yield
@@ -26,7 +26,7 @@ def held(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def plain() -> AbstractContextManager[None]:
-    """Within, every layer takes its plain form."""
+    """Use the plain form of every layer inside the block."""
     return held(_plain, True)
 
 

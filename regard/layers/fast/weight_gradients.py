@@ -1,10 +1,10 @@
-"""Products with a weight that many steps share: its gradient comes from one product, not from one a step.
+"""Products with a weight that many steps share: its gradient comes from one product, not from one per step.
 
     dW = Σₜ xₜᵀ gₜ = [x₁; …; x_T]ᵀ [g₁; …; g_T]
 
-Inside `gathered(module)`, x @ W, addmm(b, x, W) and linear(x, W) with a matrix of the module leave (xₜ, gₜ) behind as
-they go backwards; when the last of them has, W's gradient is made at the speed of one large product. What a step
-is written in stays as it is, and so do its values. Gradients of gradients are not to be had.
+Inside `gathered(module)`, x @ W, addmm(b, x, W) and linear(x, W) with a matrix of the module store (xₜ, gₜ) in
+the backward pass; after the last of them, one large product computes W's gradient. The code of a step stays the same,
+and so do its values. Second derivatives are not supported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-Left = dict[int, list[tuple[Tensor, Tensor]]]  # of a backward pass, by its number: what each product read and got
+Left = dict[int, list[tuple[Tensor, Tensor]]]  # backward pass -> input and output gradient of each product
 
 
 class _Shared(torch.autograd.Function):
-    """The matrix itself, on its way to all products."""
+    """The identity on the matrix; its backward pass computes the matrix's gradient."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, left: Left) -> Tensor:
@@ -42,7 +42,7 @@ class _Shared(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """x @ W + b, which leaves W's gradient to `_Shared`."""
+    """Computes x @ W + b and leaves W's gradient to `_Shared`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor | None, left: Left) -> Tensor:
@@ -108,7 +108,7 @@ PRODUCTS: dict[Callable[..., Any], tuple[str, ...]] = {  # their arguments, in o
 
 @contextmanager
 def gathered(module: nn.Module) -> Iterator[None]:
-    """Within, products with the module's matrices have their gradients gathered, wherever gradients are wanted."""
+    """Collect the gradients of products with the module's matrices inside the block, if gradients are needed."""
     if not torch.is_grad_enabled():
         yield
         return
