@@ -67,7 +67,7 @@ class Folder:
         if self.config.is_file():
             return self
         path = self.path
-        if path.is_file() and Folder(path.parent).begun():
+        if path.is_file() and Folder(path.parent).is_run():
             raise UserError(f"{path} is a file of a run: give its folder, {path.parent}.")
         if path.is_file() and path.suffix == ".toml":
             raise UserError(
