@@ -3,6 +3,7 @@ remedy."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -17,6 +18,7 @@ from regard.cli import compare
 from regard.cli.shell import err, out
 from regard.config import help_texts
 from regard.models import MODELS
+from regard.show.progress import counting_bar
 
 RUNS = Path(__file__).parent / "runs"
 SENTENCES = ["The old man is not good .", "The book was boring .", "Anna slept in the zoo ."]
@@ -165,6 +167,15 @@ def test_a_terminal_shows_a_bar_with_the_time_left(
     seen = call(*command)
     assert (seen.code, seen.out) == (piped.code, piped.out)
     assert words in seen.err and "left" in seen.err
+
+
+def test_the_time_left_is_known_after_the_first_of_several_long_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, clock = Console(file=io.StringIO(), force_terminal=True, force_interactive=True, width=80), [0.0]
+    monkeypatch.setattr(console, "get_time", lambda: clock[0])
+    with counting_bar("Measuring", 4, console) as show:
+        clock[0] = 100.0
+        show(advance=1, refresh=True)
+    assert "0:05:00" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_file_as_standard_input_has_a_bar_too(desk: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

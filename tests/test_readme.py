@@ -65,7 +65,9 @@ def test_every_command_of_the_readme_runs(place: Path, call: Call, monkeypatch: 
         if line.startswith("echo "):
             line = line.split("|")[1].strip() + " train.en"
         if not line.startswith("regard ") or line in TESTED_ELSEWHERE:
-            assert not line or re.match(r"pip install|regard|\d+ unseen|BLEU|alignment error|They are|Ils|\.", line), line
+            assert not line or re.match(r"pip install|regard|\d+ unseen|BLEU|alignment error|They are|Ils|\.", line), (
+                line
+            )
             continue
         arguments = shlex.split(line)[1:]
         if arguments == ["demo"]:  # the same recipe, a tiny budget

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from regard.interface import Progress as Trained
 
 LINE, SAMPLE = 5.0, 10.0  # seconds of training between two validations, and two sample outputs, that are shown
+PACE = 3600.0  # seconds of work that predict how long the rest takes
 
 
 def watched(shown: bool | None, console: Console) -> bool:
@@ -46,6 +47,7 @@ def counting_bar(
         disable=not watched(shown, console),
         transient=console.is_terminal,
         refresh_per_second=4,
+        speed_estimate_period=PACE,
         redirect_stdout=sys.stdout.isatty(),  # what is piped goes to the pipe
     ) as bar:
         yield partial(bar.update, bar.add_task(words, total=total))
