@@ -16,6 +16,7 @@ from rich.console import Console
 import regard
 from regard.cli import compare
 from regard.cli.shell import err, out
+from regard.compare.measure import unseen_of
 from regard.config import help_texts
 from regard.models import MODELS
 from regard.show.progress import counting_bar
@@ -116,7 +117,9 @@ def test_a_translator_is_scored_on_tables_of_pairs_too(desk: Path, call: Call) -
         assert (scored.code, scored.out) == (0, straight.out)
         assert f"field '{source}' is taken for the source, '{target}' for the target" in scored.err
     assert call("score", "runs/translation", "train.en", "train.fr").out == straight.out
-    assert regard.load("runs/translation").score("pairs.tsv").lines == straight.out.splitlines()
+    run = regard.load("runs/translation")
+    assert run.score("pairs.tsv").lines == straight.out.splitlines()
+    assert [source for source, _ in unseen_of(run.recipe, [Path("pairs.tsv")]).examples] == SENTENCES
 
 
 # --- what was written ---------------------------------------------------------------------------------------------

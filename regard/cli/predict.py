@@ -108,7 +108,7 @@ def predict(
 
 def inputs_in(task: Task, file: Path | None) -> int | None:
     """How many inputs a file has, standard input too where it is one; None: it cannot be read twice."""
-    if not (file.is_file() if file else sys.stdin.buffer.seekable()):
+    if not (file.is_file() if file else sys.stdin.buffer.seekable()) or str(file).startswith("/dev/"):
         return None
     count = sum(1 for _ in task.inputs(file, "replace"))
     if file is None:
