@@ -210,7 +210,7 @@ def refuse_other_code(now: Mapping[str, str], run: Folder, *, where: str = "in a
 def _tagged(
     table: Mapping[str, Any], section: str, known: Sequence[str], *, of_task: str = ""
 ) -> tuple[str, dict[str, Any]]:
-    """The name of a section and its other settings; `of_task`: it is a model of this task, or a file of one's own."""
+    """The name of a section and its other settings; `of_task`: it is a model of this task, or a user's file."""
     values = dict(table.get(section, {}))
     name = values.pop("name", None)
     if name is None:

@@ -172,7 +172,7 @@ def follow(session: Session) -> bool:
         asked.append(number)
 
     place = out if out.is_terminal else err  # lines that the bar's own console prints stand above it
-    with handled_by(ask), training_bar(tell=show_validation, console=place) as show:
+    with handled_by(ask), training_bar(on_line=show_validation, console=place) as show:
         began = session.training.seconds
         told, best = False, dict[str, float]()
         for progress in session.steps():

@@ -55,9 +55,9 @@ def counting_bar(
 
 @contextmanager
 def training_bar(
-    shown: bool | None = None, tell: Callable[[Trained], None] | None = None, console: Console | None = None
+    shown: bool | None = None, on_line: Callable[[Trained], None] | None = None, console: Console | None = None
 ) -> Iterator[Callable[[Trained], None]]:
-    """A function that shows a training's progress. `tell` is called with the validations that are worth a line; by
+    """A function that shows a training's progress. `on_line` is called with the validations that are worth a line; by
     default they are printed above the bar."""
     place, worth_a_line = console or on_stderr(), Seldom()
 
@@ -71,7 +71,7 @@ def training_bar(
 
         def show(progress: Trained) -> None:
             for each in worth_a_line(progress):
-                (tell or line)(each)
+                (on_line or line)(each)
             speed = f"{progress.tokens_per_second:,.0f} tokens/s"
             move(completed=progress.done, description=f"{words(progress)}   {speed}")
 
