@@ -202,7 +202,7 @@ def test_compare_says_where_it_stands_in_plain_lines(desk: Path, call: Call, mon
     monkeypatch.setattr(compare, "PAUSE", 0.0)
     compared = call("compare", "a", "b", "--test", "labels.tsv", "-o", "report.html")
     assert compared.code == 0, compared.err
-    assert "seed 1 (1 of 2)\n" in compared.err and "seed 1 (2 of 2)\n" in compared.err
+    assert "seed 1 (1 of 2): answers\n" in compared.err and "seed 1 (2 of 2): speed\n" in compared.err
 
 
 # --- finding one's way --------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "a text to score a translator on": (["score", "runs/translation", "a b"], 1, ["'a b' is a text", "pairs.tsv"]),
     "a text without quotes": (["predict", "runs/translation", "They", "are", "here"], 1, ["'They are here'", "quotes"]),
     "a text without quotes to look at": (["look", "runs/translation", "They", "are"], 2, ["quotes"]),
-    "an empty file to look at": (["look", "runs/translation", "empty.txt"], 1, ["empty.txt has no sentence"]),
+    "an empty file to look at": (["look", "runs/translation", "empty.txt"], 1, ["empty.txt holds only blank lines"]),
     "output over the input": (["predict", "runs/tagging", "train.en", "-o", "train.en"], 1, ["another name"]),
     "output into no folder": (["predict", "runs/tagging", "train.en", "-o", "gone/out"], 1, ["make its folder first"]),
     # settings

@@ -25,7 +25,7 @@ from regard.compare.comparison import measure_runs
 from regard.compare.measure import Unseen
 from regard.interface import Progress, Sample
 from regard.runs import log_entries
-from regard.show.progress import LINE, SAMPLE, Seldom
+from regard.train.progress import LINE, SAMPLE, Seldom
 from regard.train.session import Session
 
 KEPT = Path(__file__).parent / "runs"

@@ -249,7 +249,7 @@ def test_one_text_gives_one_prediction_and_a_list_a_list(place: Path, task: str,
     assert recipe.task is TASKS[task]
     fields = recipe.task.learn(lambda: recipe.task.toy, recipe.tokens)
     run = Run(recipe, fields, build_model(recipe, fields).eval(), torch.device("cpu"))
-    one, (alone,), both = run.predict("a b c"), run.predict(["a b c"]), run.predict(iter(["a b c", "c"]))
+    one, (alone,), both = run.predict("a b c"), run.predict(["a b c"]), list(run.predict(iter(["a b c", "c"])))
     assert isinstance(one, Prediction) and one == alone and len(both) == 2
     assert (both[0].text, both[0].score) == (one.text, pytest.approx(one.score, abs=1e-5))
     assert run.predict([]) == []

@@ -25,7 +25,7 @@ def test_every_block_of_the_python_page_runs(tmp_path, monkeypatch):
     lines = [line for block in blocks for line in block.splitlines() if line.strip()]
     assert len(lines) < 60
     exec(compile("\n".join(lines), str(PAGE), "exec"), {})
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"numbers", "reviews", "lm"}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} >= {"numbers", "reviews", "lm"}
 
 
 def test_training_leaves_the_random_generator_as_it_was(tmp_path):
@@ -92,7 +92,7 @@ def test_a_data_frame_is_read_row_by_row():
     ("task", "data", "sentence"),
     [
         ("translation", ["a b c"], "must have two parts"),
-        ("tagging", [("a b", "X")], "2 words and 1 tags"),
+        ("tagging", [("a b", "X")], "2 words and 1 tag"),
         ("translation", "a b c", "put it in a list"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_log_probability_is_a_number_or_a_list():
     run = regard.load(RUNS / "translation")
     one = run.log_prob(("a b", "b a"))
     assert isinstance(one, float) and run.log_prob([("a b", "b a")]) == [one]
-    with pytest.raises(regard.UserError, match="predict gives one for each label"):
+    with pytest.raises(regard.UserError, match="predict gives the probability of each label"):
         regard.load(RUNS / "classification").log_prob("a b")
 
 

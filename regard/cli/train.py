@@ -159,7 +159,7 @@ def shortened(text: str) -> str:
 def follow(session: Session) -> bool:
     """Show a session's progress until it ends; False if it was interrupted, and then it is saved."""
     from regard.score.metrics import METRICS
-    from regard.show.progress import training_bar
+    from regard.train.progress import training_bar
 
     if session.training.done(session.batches) >= 1:
         out.print(how_to_go_on(session))

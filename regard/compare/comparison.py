@@ -309,7 +309,10 @@ def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, tell: Tell
     found = list(runs)
 
     def proceed(place: int, share: float, what: str) -> None:
-        tell((place + share) / len(runs), f"{runs[place].name}, seed {runs[place].seed}: {what}")
+        tell(
+            (place + share) / len(runs),
+            f"{runs[place].name}, seed {runs[place].seed} ({place + 1} of {len(runs)}): {what}",
+        )
 
     for place, run in enumerate(runs):
         if run.why:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from regard.interface import Progress as Trained
-
-LINE, SAMPLE = 5.0, 10.0  # seconds of training between two validations, and two sample outputs, that are shown
 PACE = 3600.0  # seconds of work that predict how long the rest takes
 
 
@@ -50,58 +45,6 @@ def counting_bar(
         speed_estimate_period=PACE,
         redirect_stdout=sys.stdout.isatty(),  # what is piped goes to the pipe
     ) as bar:
-        yield partial(bar.update, bar.add_task(words, total=total))
-
-
-@contextmanager
-def training_bar(
-    shown: bool | None = None, on_line: Callable[[Trained], None] | None = None, console: Console | None = None
-) -> Iterator[Callable[[Trained], None]]:
-    """A function that shows a training's progress. `on_line` is called with the validations that are worth a line; by
-    default they are printed above the bar."""
-    place, worth_a_line = console or on_stderr(), Seldom()
-
-    def line(progress: Trained) -> None:
-        if watched(shown, place):
-            found = (f"{name} {value:.4g}" for name, value in (progress.valid or {}).items() if name != "tokens")
-            best = "   best so far" if progress.improved else ""
-            place.print(f"{words(progress)}   validation: {'   '.join(found)}{best}")
-
-    with counting_bar("preparing", 1.0, place, shown=shown) as move:
-
-        def show(progress: Trained) -> None:
-            for each in worth_a_line(progress):
-                (on_line or line)(each)
-            speed = f"{progress.tokens_per_second:,.0f} tokens/s"
-            move(completed=progress.done, description=f"{words(progress)}   {speed}")
-
-        yield show
-
-
-def words(progress: Trained) -> str:
-    return f"step {progress.step:,}   loss {progress.loss:.3f}"
-
-
-class Seldom:
-    """Choose the validations that are shown: the first, the last and the best; and between them one every LINE seconds,
-    the best since the one before, or else the latest. A sample output is shown every SAMPLE seconds."""
-
-    def __init__(self) -> None:
-        self.line, self.sample = -math.inf, -math.inf  # when there was one last, in seconds of training
-        self.best: Trained | None = None  # not shown yet
-
-    def __call__(self, progress: Trained) -> Iterator[Trained]:
-        if progress.valid is None:
-            return
-        if progress.improved:
-            self.best = progress
-        if progress.seconds - self.line < LINE and not progress.finished:
-            return
-        chosen = [self.best or progress]
-        if progress.finished and chosen[0] is not progress:
-            chosen.append(progress)
-        self.line, self.best = progress.seconds, None
-        for each in chosen:
-            soon = each.seconds - self.sample < SAMPLE
-            self.sample = self.sample if soon else each.seconds
-            yield replace(each, samples=()) if soon else each
+        task = bar.add_task(words, total=total)
+        bar.update(task, advance=1e-9)  # the pace is measured from the first advance on
+        yield partial(bar.update, task)

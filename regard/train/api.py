@@ -20,9 +20,9 @@ from regard.loading import load, read_recipe
 from regard.new.choices import Request
 from regard.recipe import Recipe, parse_recipe
 from regard.run import Run
-from regard.show.progress import training_bar
 from regard.tasks import Task
 from regard.tasks.registry import TASKS
+from regard.train.progress import training_bar
 from regard.train.session import Session
 
 EXAMPLES = "examples"  # the part of a run folder that holds data given from Python

@@ -20,6 +20,7 @@ from torch import nn
 
 from regard import machine
 from regard.checkpoint import Folder, append, append_log, read_tensors, write_atomically, write_tensors, writing
+from regard.config import counted
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.sources import Split, find
@@ -193,7 +194,7 @@ class Session:
         """The size of a validation set that is too small to measure anything; "" for a larger one."""
         count = len(next(iter(self.encoded["valid"].values())))
         enough = self.corpus.whole_file or count >= FEWEST
-        return "" if enough else f"fewer than {FEWEST} {self.corpus.noun} ({count})"
+        return "" if enough else f"fewer than {counted(FEWEST, self.corpus.noun)} ({count})"
 
     @property
     def parameters(self) -> int:
