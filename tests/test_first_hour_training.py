@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command import Call, Result
 
 import regard
@@ -304,7 +305,9 @@ def test_the_command_and_the_report_say_so_too(call: Call, kept: Any, place: Pat
 def test_compare_from_python(kept: Any, place: Path) -> None:
     pairs, _ = EXAMPLES["translation"]
     one, other = kept("translation", "one"), kept("translation", "other", rate="0.02")
-    found = regard.compare([regard.load(one), str(other)], pairs, out="both.html")
+    random = torch.get_rng_state()
+    found = regard.compare([regard.load(one), str(other)], pairs, out="both.html", beam=2)
+    assert torch.equal(torch.get_rng_state(), random)
     assert [model["name"] for model in found.facts["models"]] == ["one", "other"]
     assert "one has the highest BLEU" in str(found) and found.summary == str(found).splitlines()[: len(found.summary)]
     assert repr(found) == "Comparison(one and other on the built-in corpus)"
