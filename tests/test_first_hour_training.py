@@ -340,4 +340,4 @@ def test_whoever_measures_can_show_how_far_it_is(kept: Any) -> None:
     measure_runs(runs, Unseen(tuple(EXAMPLES["classification"][0])), beam=1, tell=lambda *each: heard.append(each))
     shares = [share for share, _ in heard]
     assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] < 1
-    assert heard[0][1].startswith("one, seed 1: ") and heard[-1][1].startswith("other, seed 1: ")
+    assert heard[0][1].startswith("one, seed 1 (1 of 2): ") and heard[-1][1].startswith("other, seed 1 (2 of 2): ")

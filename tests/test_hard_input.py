@@ -413,7 +413,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "an endless temperature": (["{run}", "--sample", "--temperature", "inf"], ["--temperature inf", "finite"]),
     "no length penalty": (["{run}", "--length-penalty", "nan"], ["--length-penalty nan"]),
     "a steep length penalty": (["{run}", "--length-penalty", "1e300"], ["--length-penalty 1e+300"]),
-    "no threads": (["{run}", "--threads", "-1"], ["--threads -1"]),
+    "no threads": (["{run}", "--threads", "-1"], ["threads = -1"]),
     "too many threads": (["{run}", "--threads", "1000000000"], ["threads = 1000000000"]),
 }
 
