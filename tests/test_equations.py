@@ -194,7 +194,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         Ids(OTHER),
         {
             "embeddings": ("encoder.embed decoder.embed", DEAF),
-            "states": ("encoder.recurrent decoder.recurrent", DEAF),
+            "between layers": ("encoder.recurrent decoder.recurrent", DEAF),
             "before the output": ("decoder", DEAF),
         },
     ),
@@ -203,7 +203,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
         Ids(OTHER),
         {
             "embeddings": ("encoder.embed decoder.embed", DEAF),
-            "states": ("encoder encoder.recurrent", DEAF_TO_SOURCE),
+            "source states": ("encoder encoder.recurrent", DEAF_TO_SOURCE),
             "before the output": ("decoder", DEAF),
         },
     ),
@@ -244,7 +244,7 @@ DROPOUT: dict[str, tuple[dict[str, Any], Any, Falls]] = {
     "rnn_lm": (
         RECURRENT,
         Ids(OTHER),
-        {"embeddings": ("embed", DEAF), "states": ("body", DEAF), "before the output": (".", DEAF)},
+        {"embeddings": ("embed", DEAF), "between layers": ("body", DEAF), "before the output": (".", DEAF)},
     ),
     "neural_lm": (
         {"embedding": 6, "hidden": 6, "direct": False},
