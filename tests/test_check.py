@@ -188,7 +188,7 @@ def test_what_was_written_lacks_that_line_and_no_other(tmp_path, fault):
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [("characters", "becomes <unk>"), ("words", "a word that has one"), ("bpe", "spelt in bytes")]
+    ("kind", "says"), [("characters", "becomes <unk>"), ("words", "a word that has one"), ("bpe", "split into bytes")]
 )
 def test_what_an_unseen_character_does_depends_on_the_tokens(tmp_path, kind, says):
     spoilt(tmp_path, "unseen")
@@ -613,9 +613,9 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "mine").write_text("dear")
-    with pytest.raises(UserError, match="is not empty: --write needs"):
+    with pytest.raises(UserError, match="is not empty: name a new"):
         check(recipe, write=taken)
-    with pytest.raises(UserError, match="is a file: --write needs"):
+    with pytest.raises(UserError, match="is a file: name a new"):
         check(recipe, write=taken / "mine")
     assert [path.name for path in taken.iterdir()] == ["mine"] and (taken / "mine").read_text() == "dear"
     (taken / "mine").unlink()

@@ -114,7 +114,7 @@ def test_columns_of_plain_conll_are_chosen_by_number(call: Call, place: Path) ->
         (["--target", "POS"], "The CoNLL-U column 'POS' does not exist: did you mean 'XPOS'? allowed are ID, FORM"),
         (["--target", "12"], "10 columns, but column 12 is asked for"),
         (["--source", "ID"], "set data.word = 2 (FORM) and data.tag = 4 (UPOS)"),
-        (["--tokens", "words"], "--tokens does not apply to tagging"),
+        (["--tokens", "words"], "tokens does not apply to tagging"),
     ],
 )
 def test_columns_that_conllu_does_not_have_are_refused(
@@ -325,7 +325,7 @@ def test_validation_files_in_swapped_order_are_noticed(call: Call, parallel: Pat
     made(call, "translation", *files, f"valid.{other}", "valid.en")
     done = call("check", "my.toml", "--write", "clean")
     where = f"valid.{other} and valid.en: source and target seem to be in swapped order"
-    assert done.code == 1 and done.out.startswith(f"error: {where}") and "exchange them" in done.out
+    assert done.code == 1 and done.out.startswith(f"error: {where}") and "swap them" in done.out
     assert not Path("clean").exists()
 
 

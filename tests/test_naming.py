@@ -53,11 +53,11 @@ def test_people_read_tags_with_their_words():
 
 
 @given(any_tags, st.booleans())
-def test_mended_tags_mark_the_same_spans_by_the_rules(tags: list[str], ends: bool) -> None:
-    mended = tags_of(spans_of(tags), len(tags), ends=ends)
-    assert list(spans_of(mended)) == list(spans_of(tags))
-    assert tags_of(spans_of(mended), len(mended), ends=ends) == mended
-    for before, tag, after in zip(["O", *mended], mended, [*mended[1:], "O"], strict=False):
+def test_corrected_tags_mark_the_same_spans_by_the_rules(tags: list[str], ends: bool) -> None:
+    corrected = tags_of(spans_of(tags), len(tags), ends=ends)
+    assert list(spans_of(corrected)) == list(spans_of(tags))
+    assert tags_of(spans_of(corrected), len(corrected), ends=ends) == corrected
+    for before, tag, after in zip(["O", *corrected], corrected, [*corrected[1:], "O"], strict=False):
         mark, _, kind = tag.partition("-")
         assert mark in ("OBIES" if ends else "OBI")
         if mark in ("I", "E"):
@@ -66,7 +66,7 @@ def test_mended_tags_mark_the_same_spans_by_the_rules(tags: list[str], ends: boo
             assert after in (f"I-{kind}", f"E-{kind}")
 
 
-def test_tags_against_the_rules_are_mended_and_said_to_be(call: Call, tmp_path: Path) -> None:
+def test_tags_against_the_rules_are_corrected_and_reported(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "t.conll"
     file.write_text("EU B-ORG\nsees O\nBonn I-LOC\n\nHe O\nis O\n\nPeter I-PER\nBlack I-PER\n")
     found = [(text, tags) for _, text, tags in Conll(train=str(file), valid=str(file)).lines("train", tmp_path)]
@@ -75,7 +75,7 @@ def test_tags_against_the_rules_are_mended_and_said_to_be(call: Call, tmp_path: 
     assert call("new", "tagging", file, "--valid", file, "-o", recipe).code == 0
     checked = call("check", recipe)
     assert checked.code == 0
-    assert "2 sentences (1, 3) have tags that are mended (I-LOC is read as B-LOC" in checked.out
+    assert "2 sentences (1, 3) have tags that are corrected when read (I-LOC is read as B-LOC" in checked.out
     trained = call("train", recipe, "train.epochs=0", "train.steps=1", "-o", tmp_path / "run")
     assert trained.code == 0 and "In 2 sentences tags were corrected" in trained.out
     file.write_text("EU S-ORG\nNew B-LOC\nYork I-LOC\n\nBonn B-LOC\nis O\n")

@@ -112,10 +112,10 @@ def test_a_model_that_would_take_days_is_not_chosen():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({**FORMS["tsv"], "valid": ("a", "b")}, "at most one after --valid"),
-        ({**FORMS["parallel"], "valid": ("v",)}, "--valid SOURCE TARGET"),
+        ({**FORMS["tsv"], "valid": ("a", "b")}, "at most one validation file"),
+        ({**FORMS["parallel"], "valid": ("v",)}, "give two, the source first"),
         ({"source": "text/none.en", "target": "text/train.de"}, "'text/none.en' was not found"),
-        ({"source": "text/train.en"}, "--source and --target"),
+        ({"source": "text/train.en"}, "--source and --target on the command line"),
     ],
 )
 def test_options_that_do_not_go_together(text, tmp_path, options, says):
@@ -275,20 +275,20 @@ def test_without_valid_some_of_the_training_data_is_held_out(every_form, call, c
 
 
 REFUSED = {
-    "translation --source train.en --target train.de --valid valid.en": "give --valid SOURCE TARGET",
-    f"translation train.tsv {TABLE_FIELDS} --valid valid.en valid.de": "at most one after --valid",
-    "translation train.en train.de": "give --source and --target",
-    f"translation {PARALLEL_FILES} --tokens words": "--tokens does not apply to translation: leave it out",
-    f"translation {PARALLEL_FILES} --unit line": "--unit does not apply to translation: leave it out",
-    "language train.txt --valid valid.txt valid.en": "at most one after --valid",
+    "translation --source train.en --target train.de --valid valid.en": "give two, the source first",
+    f"translation train.tsv {TABLE_FIELDS} --valid valid.en valid.de": "at most one validation file",
+    "translation train.en train.de": "give both (--source and --target on the command line)",
+    f"translation {PARALLEL_FILES} --tokens words": "tokens does not apply to translation: leave it out",
+    f"translation {PARALLEL_FILES} --unit line": "unit does not apply to translation: leave it out",
+    "language train.txt --valid valid.txt valid.en": "at most one validation file",
     "language train.txt train.en": "give one file",
     "language --valid valid.txt": "give one file",
-    "language train.txt --source 1": "--source does not apply to language: leave it out",
-    f"language train.txt {TABLE_FIELDS}": "--source and --target do not apply to language: leave them out",
-    "classification train.labels --unit line": "--unit does not apply to classification: leave it out",
-    "classification train.labels --source 1": "both --source and --target",
-    "classification train.labels --valid valid.labels valid.tsv": "at most one after --valid",
-    "tagging train.conll --tokens words --unit line": "--tokens and --unit do not apply to tagging: leave them out",
+    "language train.txt --source 1": "source does not apply to language: leave it out",
+    f"language train.txt {TABLE_FIELDS}": "source and target do not apply to language: leave them out",
+    "classification train.labels --unit line": "unit does not apply to classification: leave it out",
+    "classification train.labels --source 1": "Only one of source and target was given: give both",
+    "classification train.labels --valid valid.labels valid.tsv": "at most one validation file",
+    "tagging train.conll --tokens words --unit line": "tokens and unit do not apply to tagging: leave them out",
     "tagging train.conll --target UPOS": "have no names, and 'UPOS' was asked for: give a number",
     "tagging train.conll --target 0": "must each be a column",
     "tagging train.conll --file train.conll": "give one file",

@@ -1,1 +1,1 @@
-"""check: look at a recipe's data before an hour is spent on it."""
+"""check: find problems in a recipe's data before training on it."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 CODE_POINTS = 0x110000
-FEWEST = 50  # lines that can say what is usual
+FEWEST = 50  # lines that can show what is usual
 LETTERS = 8  # in a line, for its script to mean something
 AGREED = 0.8  # share of the lines that are in one script, for the others to be wrong
 

@@ -1,4 +1,4 @@
-"""Writing what passes: a new folder of files and a recipe that trains on them, whole or not there at all."""
+"""Write what passes: a new folder with files and a recipe that trains on them, complete or not at all."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from regard.interface import UserError
 from regard.recipe import Recipe
 
 FILES = Parallel(source="train.source", target="train.target", valid_source="valid.source", valid_target="valid.target")
-CHANGED = "The data changed while it was being read: check it again when nobody writes to it."
+CHANGED = "The data changed while it was being read: check it again when no program writes to it."
 
 
 def write_clean(
     recipe: Recipe, folder: Path, scans: Mapping[Split, Scan], reports: Reports
 ) -> dict[Split, dict[str, int]]:
-    """How many pairs were left out, and why."""
+    """Write the pairs that pass; how many were left out, and why."""
     dropped: dict[Split, dict[str, int]] = {}
     known: Array | None = None
     with whole_folder(folder) as beside:
@@ -52,8 +52,8 @@ def write_clean(
 def passing(
     recipe: Recipe, split: Split, scan: Scan, seen: Array, known: Array | None
 ) -> Iterator[list[tuple[str, str]]]:
-    """The pairs that pass, trimmed, some at a time. `seen` is told of their characters (side, code point); where
-    `known` is given they have no others, which may be fewer than when all of train was there."""
+    """The pairs that pass, trimmed, some at a time. `seen` collects their characters (side, code point); with
+    `known` they have no others, which may be fewer than those of all of train."""
     keep, at = scan.free_of(LEFT_OUT[split]), 0
     for chunk in chunks(recipe.data.lines(split, recipe.folder, lambda *_: None)):
         now = slice(at, at + len(chunk))
@@ -79,12 +79,12 @@ def reasons(scan: Scan, split: Split, reports: Reports, written: int) -> dict[st
     lowest = faults & (~faults + np.uint32(1))
     counts = {kind: int(np.count_nonzero(lowest == BIT[kind])) for kind in FAULTS}
     counts["row"] = sum(count for key, count in reports.counts.items() if (key.split, key.kind) == (split, "row"))
-    counts["unseen"] += int(np.count_nonzero(faults == 0)) - written  # in what is left of train
+    counts["unseen"] += int(np.count_nonzero(faults == 0)) - written  # not in what is left of train
     return {kind: count for kind, count in counts.items() if count}
 
 
 def moved(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe for the files that were written, beside them."""
+    """The recipe for the files that were written."""
     train = recipe.train
     if train.from_ and (start := recipe.folder / train.from_).is_dir():
         train = dataclasses.replace(train, from_=str(start.resolve()))
@@ -94,12 +94,12 @@ def moved(recipe: Recipe, folder: Path) -> Recipe:
 def refuse_to_overwrite(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
-        raise UserError(f"{folder} {what}: --write needs the name of a new or an empty folder.")
+        raise UserError(f"{folder} {what}: name a new or an empty folder.")
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write in, which gets its name when it is whole and on the disk."""
+    """A folder to write in, which gets its name when it is complete and on the disk."""
     place = folder.resolve()
     beside = place.with_name(f".{place.name}.{os.getpid()}")
     try:
@@ -112,13 +112,13 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         beside.replace(place)
         flush_folder(place.parent)
     except OSError as problem:
-        raise UserError(f"{folder} cannot be written ({reason(problem)}): mend that, or name another folder.") from None
+        raise UserError(f"{folder} cannot be written ({reason(problem)}): fix that, or name another folder.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def sweep(place: Path) -> None:
-    """Remove what processes that were killed while they wrote this folder have left."""
+    """Remove the remains of processes that were killed while they wrote this folder."""
     for left in place.parent.iterdir():
         process = left.name.removeprefix(f".{place.name}.")
         if process != left.name and process.isdecimal() and not is_alive(int(process)):
@@ -127,7 +127,7 @@ def sweep(place: Path) -> None:
 
 def is_alive(process: int) -> bool:
     try:
-        with suppress(PermissionError):  # somebody else's
+        with suppress(PermissionError):  # it belongs to another user
             os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False

@@ -1,11 +1,11 @@
 """Examples with two sides that are text: pairs, labelled texts, tagged words.
 
 The text is read once, as a stream. Some 40 bytes are kept of a pair: its line number, two hashes, two lengths, two
-scripts and a bit for each thing that is wrong with it. What takes all of the data to see (repeated pairs, the usual
-script, the usual ratio of lengths, what train and valid share) is seen in those arrays afterwards, so that counts do
-not depend on the order of the lines.
+scripts and a bit for each fault. What needs all of the data (repeated pairs, the usual script, the usual ratio of
+lengths, what train and valid share) is computed from those arrays afterwards, so that counts do not depend on the order
+of the lines.
 
-Writing what passes reads the text once more. One law: of what was written there is nothing left to say.
+Writing what passes reads the text once more. One law: a check of what was written finds nothing.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ from regard.recipe import Recipe
 
 SPLITS: tuple[Split, Split] = ("train", "valid")
 SIDES = ("source", "target")
-SHOWN = 8  # characters that a finding shows, or labels
-UNEVEN = 10  # times as many of one label as of another: worth a word
+SHOWN = 8  # characters or labels that a finding shows
+UNEVEN = 10  # times as many of one label as of another: worth a warning
 LONG = {
     "characters": "more than {longest} characters",
-    "words": "more than {longest} tokens: words, signs and what joins them",
-    "bpe": "more than {longest} tokens at the lowest estimate",
+    "words": "more than {longest} tokens (words, punctuation and joins)",
+    "bpe": "more than {longest} tokens, at the lowest estimate",
     "given": "more than {longest} words",
 }
 UNKNOWN = {
     "characters": "each of them becomes <unk>",
     "words": "a word that has one becomes <unk>",
     "given": "a word that has one becomes <unk>",
-    "bpe": "spelt in bytes, which the model has not learnt to read there",
+    "bpe": "they are split into bytes, which the model has not learnt to read",
 }
 
 
 def check_examples(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
-    """What there is to say about a recipe's data. `write`: a new folder for what passes and a recipe of it.
-    `on_example` is called for each example that was read."""
+    """Check a recipe's data. `write`: a new folder for what passes and a recipe for it. `on_example` is called for each
+    example that was read."""
     kind = recipe.task.fields["target"]
     names = kind if issubclass(kind, LabelField) else None
     if write is not None:
         if names:
             raise UserError(
-                f"--write is for translation: correct what is said of {recipe.task.name} in the files themselves."
+                f"A clean copy can be written for translation only: correct the files for {recipe.task.name} yourself."
             )
         refuse_to_overwrite(write)
-    reports, problems = Reports(), dict[str, None]()  # of lines that cannot be read, and of more than a line
+    reports, problems = Reports(), dict[str, None]()  # problems of single lines, and of files
     labels = {split: Counter[str]() for split in SPLITS}
 
     def readable(split: Split) -> Iterator[Line]:
-        """The lines of a split, as far as the files can be read; where they have labels, those are counted."""
+        """The lines of a split, as far as the files can be read; where they have labels, they are counted."""
         reports.begin(split)
         try:
             for line in recipe.data.lines(split, recipe.folder, reports):
                 if names:
                     labels[split].update(names.cut(line[2]))
                 if recipe.task.words.line != "line":
-                    reports.recent.clear()  # those are numbers of lines, these are not
+                    reports.recent.clear()  # its examples are not numbered by line
                 on_example()
                 yield line
         except UserError as problem:
@@ -86,10 +86,10 @@ def check_examples(recipe: Recipe, write: Path | None, on_example: Callable[[], 
         if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
             least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
             problems[f"There is no pair to use in the {split} data: give {least}."] = None
-    tell = Teller(recipe, writable=not names)
+    wording = Wording(recipe, writable=not names)
     if not names and swapped(train, valid):
-        why = "each has the letters of the other side of train; exchange them"
-        problems[f"{tell.where('valid', None)}: source and target seem to be in swapped order, since {why}."] = None
+        why = "each has the letters of the other side of train; swap them"
+        problems[f"{wording.where('valid', None)}: source and target seem to be in swapped order, since {why}."] = None
     dropped: dict[Split, dict[str, int]] = {}
     if write is not None:
         try:
@@ -99,34 +99,34 @@ def check_examples(recipe: Recipe, write: Path | None, on_example: Callable[[], 
         except UserError as problem:
             problems[str(problem)] = None
     findings = [Finding("error", "files", encodable(problem)) for problem in problems]
-    findings += tell.reported(reports)
+    findings += wording.reported(reports)
     for split, scan in scans.items():
-        findings += tell.marked(scan, split, details(recipe, usual, valid, known))
+        findings += wording.marked(scan, split, details(recipe, usual, valid, known))
     if names:
         findings += unlike(labels["train"], labels["valid"], weighable="balance" in recipe.task.train_settings)
-    findings.sort(key=lambda finding: finding.severity != "error")  # otherwise as they are
+    findings.sort(key=lambda finding: finding.severity != "error")  # otherwise in this order
     summary = {split: summary_of(scan, split, labels[split]) for split, scan in scans.items()}
     return Checked(tuple(findings), summary, dropped, write if dropped else None)
 
 
 def unlike(train: Counter[str], valid: Counter[str], *, weighable: bool) -> Iterator[Finding]:
-    """What is to be said of how often labels are given; `weighable`: rare ones can be made to weigh more."""
-    if strange := [label for label in valid if label not in train]:
-        named = ", ".join(encodable(label) for label in strange[:SHOWN])
-        text = f"valid has labels that train never has ({named}): mend them, or add such lines to train."
+    """Findings about label counts; `weighable`: the task has class weights."""
+    if unknown := [label for label in valid if label not in train]:
+        named = ", ".join(encodable(label) for label in unknown[:SHOWN])
+        text = f"valid has labels that train never has ({named}): correct them, or add such lines to train."
         yield Finding("error", "labels", text)
     if len(train) == 1:
-        yield Finding("error", "labels", "train has one label only: there is nothing to tell apart.")
+        yield Finding("error", "labels", "train has one label only: add examples of another label.")
     if weighable and len(train) > 1:
-        (most, often), (least, seldom) = train.most_common()[0], train.most_common()[-1]
-        if often >= UNEVEN * seldom:
-            both = f"{encodable(most)!r} {counted(often, 'time')} and {encodable(least)!r} {counted(seldom, 'time')}"
-            text = f"train has {both}: train.balance = true lets them weigh alike; look at macro F1 beside accuracy."
+        (most, often), (least, rarely) = train.most_common()[0], train.most_common()[-1]
+        if often >= UNEVEN * rarely:
+            both = f"{encodable(most)!r} {counted(often, 'time')} and {encodable(least)!r} {counted(rarely, 'time')}"
+            text = f"train has {both}: set train.balance = true (class weights), and read macro F1 beside accuracy."
             yield Finding("warning", "labels", text)
 
 
 def details(recipe: Recipe, usual: Usual, valid: Scan, known: Array) -> dict[str, tuple[str, str]]:
-    """What is particular to this data in a fault: on the source's side (or the pair's) and on the target's."""
+    """The {detail} of each fault for this data: for the source (or the pair) and for the target."""
     kind, longest = recipe.tokens.kind, recipe.tokens.longest
     new = [f"{shown(valid.seen[side] & ~known[side])}: {UNKNOWN[kind]}" for side in range(2)]
     return {
@@ -162,31 +162,31 @@ def summary_of(scan: Scan, split: Split, labels: Counter[str]) -> Summary:
     )
 
 
-class Teller:
-    """Says what was found, with the files of a recipe called by their names alone where that is clear."""
+class Wording:
+    """Findings in words; the files of a recipe go by their names alone where that is unambiguous."""
 
     def __init__(self, recipe: Recipe, *, writable: bool) -> None:
-        """`writable`: --write can mend what is found."""
+        """`writable`: --write can leave out what is found."""
         try:
             self.files = recipe.data.files(recipe.folder)
-        except UserError:  # one is missing, which reading it will say
+        except UserError:  # one is missing, which reading it will report
             self.files = {}
         self.words, self.writable = recipe.task.words, writable
         paths = set(self.files.values())
         self.short = len({path.name for path in paths}) == len(paths)
 
     def reported(self, reports: Reports) -> Iterator[Finding]:
-        """What the readers said."""
+        """What the readers reported."""
         for key, count in reports.counts.items():
             where, (lines, wrongs) = self.name(Path(key.file)), zip(*reports.first[key], strict=True)
             noun = self.words.line if key.kind == "tags" else "line"
             yield self.finding(key.kind, where, count, lines, amount=counted(count, noun), detail=wrongs[0])
 
     def marked(self, scan: Scan, split: Split, details: dict[str, tuple[str, str]]) -> Iterator[Finding]:
-        """What the bits of a split's lines say."""
+        """The faults that were marked in a split."""
         for kind, fault in FAULTS.items():
             if kind == "encoding" or (split == "train" and BIT[kind] & LEAKS):
-                continue  # told already, file by file; told of the lines in valid
+                continue  # reported already, file by file; reported for the lines of valid
             for side in range(1 if fault.pair else 2):
                 lines = scan.numbers[(scan.faults[:, side] & BIT[kind]) != 0]
                 if len(lines):

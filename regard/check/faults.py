@@ -1,4 +1,4 @@
-"""What can be wrong with a line, and what is said about it."""
+"""What can be wrong with a line, and how it is reported."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Fault:
-    """{is}, {has} and {them} agree with the number of lines; {detail} is filled in by who finds it."""
+    """{is}, {has} and {them} agree with the number of lines; {detail} is filled in where the fault is found."""
 
     severity: Severity
     says: str
     remedy: str = ""
     write: str = "--write leaves {them} out"
-    pair: bool = False  # of both sides together
+    pair: bool = False  # it is about both sides together
 
 
 FAULTS = {
     "encoding": Fault("error", "{is} not UTF-8", "convert the file (iconv -f LATIN1 -t UTF-8)"),
-    "row": Fault("error", "cannot be read ({detail})", "mend {them}"),
-    "tags": Fault("warning", "{has} tags that are mended ({detail})", "mend {them}", write=""),
+    "row": Fault("error", "cannot be read ({detail})", "correct {them}"),
+    "tags": Fault("warning", "{has} tags that are corrected when read ({detail})", "correct {them}", write=""),
     "binary": Fault("error", "{has} NUL bytes, which no text has", "convert the file to UTF-8"),
     "nothing": Fault("warning", "{is} empty on both sides", "delete {them}", pair=True),
     "empty": Fault("warning", "{is} empty on this side only", "fill {them} in"),
     "blank": Fault("warning", "{has} white space and nothing else", "fill {them} in"),
     "long": Fault("warning", "{has} {detail}, and training leaves {them} out", "split {them}, or raise tokens.longest"),
-    "broken": Fault("warning", "{has} U+FFFD, the place of a lost character", "make the file again"),
+    "broken": Fault("warning", "{has} U+FFFD, which replaces a lost character", "export the file again"),
     "control": Fault("warning", "{has} control characters or line ends inside", "remove those"),
-    "mojibake": Fault("warning", "{has} UTF-8 that was once read as Latin-1, like Ã© for é", "mend {them}"),
+    "mojibake": Fault("warning", "{has} UTF-8 that was once read as Latin-1, like Ã© for é", "correct {them}"),
     "markup": Fault("warning", "{has} HTML tags or entities", "strip and unescape {them}"),
     "script": Fault("warning", "{is} mostly not in {detail} script, unlike the others", "translate {them}"),
     "equal": Fault("warning", "{has} a target equal to the source", "translate {them}", pair=True),
     "ratio": Fault("warning", "{has} {detail}", "see whether the sides belong together", pair=True),
-    "duplicate": Fault("warning", "{is} a pair that stands earlier too", "keep {them} if that is meant", pair=True),
+    "duplicate": Fault("warning", "{has} the pair of an earlier line", "keep {them} if that is intended", pair=True),
     "leaked": Fault(
-        "warning", "{is} in train too, which flatters the model", write="--write takes {them} out of train", pair=True
+        "warning", "{is} in train too, which raises the scores", write="--write takes {them} out of train", pair=True
     ),
     "leaked source": Fault(
         "warning", "{has} a source that is in train too", write="--write takes it out of train", pair=True
     ),
     "unseen": Fault("warning", "{has} characters that train never has ({detail})", "add such lines to train"),
-    "edges": Fault("warning", "{has} white space at an end, which would be learnt", write="--write trims {them}"),
+    "edges": Fault("warning", "{has} white space at an end, which training would learn", write="--write trims {them}"),
 }  # fmt: skip
 BIT = {name: 1 << place for place, name in enumerate(FAULTS)}
 EVERY = sum(BIT.values())
@@ -68,23 +68,23 @@ class Finding:
     kind: str  # a fault's name, or "files"
     text: str  # what, how many, where and the remedy, in a sentence
     where: str = ""  # the file or files
-    count: int = 0  # of lines; 0: it is about the files
+    count: int = 0  # number of lines; 0: it is about the files
     lines: tuple[int, ...] = ()  # the first few
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A split; figures in twos are of its source and of its target."""
+    """Figures of a split; those in twos are for its source and its target."""
 
     pairs: int
-    passes: float  # share of the pairs in which nothing was found
-    several: int = 0  # targets beyond the first of a source
+    passes: float  # share of the pairs without findings
+    several: int = 0  # examples whose source has another target before
     words: tuple[int, int] = (0, 0)
     characters: tuple[int, int] = (0, 0)
     median: tuple[int, int] = (0, 0)  # characters of a line
     longest: tuple[int, int] = (0, 0)
-    distinct: tuple[int, int] = (0, 0)  # characters that are not the same
-    labels: dict[str, int] = field(default_factory=dict)  # how often each is given, most frequent first; of pairs: none
+    distinct: tuple[int, int] = (0, 0)  # distinct characters
+    labels: dict[str, int] = field(default_factory=dict)  # label counts, most frequent first; empty for pairs
 
 
 @dataclass(frozen=True)

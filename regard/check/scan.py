@@ -1,4 +1,4 @@
-"""One pass over the text of a split: what is wrong with a line in itself, and what is kept to compare it by."""
+"""One pass over the text of a split: faults of single lines, and what is kept to compare lines with each other."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 
 from regard.check.characters import CODE_POINTS, FAULTY, SPACE, TRACES, UNSPACED, Array, classes, scripts_of
 from regard.check.faults import BIT
-from regard.data.sources import MENDED, Line, Split
+from regard.data.sources import BAD_TAGS, Line, Split
 from regard.data.text import NOT_UTF8
 from regard.data.tokens import RULES, SPLIT_WITH_SPACE, PairTokens, TextTokens, normal
 
-CHUNK = 1 << 18  # characters of text that are looked at together
+CHUNK = 1 << 18  # characters of text that are processed together
 NAMED = 5  # line numbers that a finding names
 WORDS_OR_SIGNS = re.compile(r"\w+|[^\w\s]")
 
 
 def too_long(tokens: TextTokens) -> Callable[[str], bool]:
-    """Whether training will find too many tokens in a line, as far as it can be known before there is a vocabulary.
+    """Whether training will find too many tokens in a line, as far as that is known before there is a vocabulary.
 
     Exact for characters, and for words but for spacing so rare that it is left out. Sub-words never span two words, so
-    there are at least as many; where no spaces stand between words, a sub-word seldom has more than two letters.
+    there are at least as many; where no spaces stand between words, a sub-word rarely has more than two letters.
     """
     longest = tokens.longest
 
@@ -76,7 +76,7 @@ def lengths_of(lines: Sequence[str]) -> Array:
 
 
 def hashes_of(items: Iterable[Hashable], count: int) -> Array:
-    """64 bits of each; Python's own, which is another one in another process."""
+    """64-bit hashes by Python, which differ between processes."""
     return np.fromiter(map(hash, items), np.int64, count)
 
 
@@ -86,7 +86,7 @@ def lines_at(places: Sequence[int] | Array, starts: Array) -> Array:
 
 
 class Seen(NamedTuple):
-    """What a look at one side of some lines has shown."""
+    """What was found on one side of some lines."""
 
     coded: Coded  # trimmed
     scripts: Array  # (line,)
@@ -95,7 +95,7 @@ class Seen(NamedTuple):
 
 
 def look(typed: Sequence[str], longest: int, long: Callable[[str], bool]) -> Seen:
-    """Lines are looked at all together, and one by one only where something may be amiss: most text is well."""
+    """Check lines all together, and one by one only where something may be wrong: most text is fine."""
     trimmed = [line.strip() for line in typed]
     before, after = lengths_of(typed), lengths_of(trimmed)
     faults = np.zeros(len(typed), np.uint32)
@@ -125,11 +125,11 @@ class Key(NamedTuple):
 
 
 class Reports:
-    """What the readers say about lines they cannot read; a file that both splits are read from is heard once."""
+    """Lines that readers cannot read; a file that both splits are read from is counted once."""
 
     def __init__(self) -> None:
         self.split: Split = "train"
-        self.recent: set[int] = set()  # numbers of lines, since somebody last looked
+        self.recent: set[int] = set()  # line numbers since it was last cleared
         self.counts: Counter[Key] = Counter()
         self.first: dict[Key, list[tuple[int, str]]] = defaultdict(list)  # the first few, and what is wrong
 
@@ -138,7 +138,7 @@ class Reports:
         self.recent.clear()
 
     def __call__(self, file: str, number: int, wrong: str) -> None:
-        kind = "encoding" if wrong.endswith(NOT_UTF8) else "tags" if wrong.endswith(MENDED) else "row"
+        kind = "encoding" if wrong.endswith(NOT_UTF8) else "tags" if wrong.endswith(BAD_TAGS) else "row"
         if kind != "tags":
             self.recent.add(number)
         key = Key(self.split, file, kind)
@@ -185,7 +185,7 @@ class Scan:
             reports.recent.clear()
         together = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
         self.numbers, self.sources, self.pairs, self.lengths, self.scripts, self.faults = together
-        self.counts[:, ord("\n")] = 0  # our own
+        self.counts[:, ord("\n")] = 0  # line ends that `coded` added
         self.seen = self.counts > 0
 
     def free_of(self, faults: int) -> Array:
@@ -207,7 +207,7 @@ def columns_of(numbers: Sequence[int], sides: Sequence[Seen], bad: set[int]) -> 
     same = np.fromiter(map(operator.eq, sources, targets), np.bool_, count)
     faults[same & (source.coded.lengths > 0), 0] |= BIT["equal"]
     if bad:
-        faults[np.isin(numbers, list(bad))] = (BIT["encoding"], 0)  # what else is wrong may come from mending it
+        faults[np.isin(numbers, list(bad))] = (BIT["encoding"], 0)  # other faults may come from decoding it
     return (
         np.fromiter(numbers, np.int64, count),
         hashes_of(sources, count),

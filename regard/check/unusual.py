@@ -1,4 +1,4 @@
-"""What takes all of the data to see: repeated pairs, what train and valid share, what is unusual."""
+"""Faults that need all of the data: repeated pairs, what train and valid share, what is unusual."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from regard.check.characters import FEWEST, Array, in_other_script, main_script
 from regard.check.faults import LEFT_OUT, NOT_SOUND
 from regard.check.scan import Scan
 
-ENOUGH = 500  # characters of a side, for how often each occurs to mean something
-APART = 0.05  # nats a character between the sides of train, for it to be seen that valid has them exchanged
+ENOUGH = 500  # characters of a side for their frequencies to mean something
+APART = 0.05  # nats per character by which the sides of train must differ before valid is called swapped
 RATIO = 3  # times off the usual ratio of lengths: suspicious
 LONG_ENOUGH = 30  # characters on the longer side, for a ratio to mean something
 
@@ -30,17 +30,17 @@ class Usual(NamedTuple):
 
 
 def compare(train: Scan, valid: Scan) -> Usual:
-    """Mark what is wrong with a line beside the others; and say what is usual among them."""
+    """Mark the lines that differ from the others; return what is usual."""
     mark_repeated(train)
     mark_repeated(valid)
     mark_shared(train, valid)
-    # what is left out may change what is usual, so it is asked again until no more is left out
-    told = usual = usual_of(train)
+    # leaving lines out may change what is usual, so this is repeated until no more are left out
+    reported = usual = usual_of(train)
     while mark_unusual(train, usual):
         usual = usual_of(train)
-        told = told.or_else(usual)
+        reported = reported.or_else(usual)
     mark_unusual(valid, usual)
-    return told
+    return reported
 
 
 def mark_repeated(scan: Scan) -> None:
@@ -77,10 +77,10 @@ def mark_unusual(scan: Scan, usual: Usual) -> int:
 
 
 def swapped(train: Scan, valid: Scan) -> bool:
-    """Whether valid has source and target exchanged: its characters occur as often as those of train's other side.
+    """Whether valid has source and target swapped: its characters occur as often as those of train's other side.
 
     The mean of ln p(character | its side of train) − ln p(character | the other side), summed over both sides, is about
-    as much for valid as for train itself, and the same with a minus where they are exchanged.
+    as much for valid as for train itself, and its negative where the sides are swapped.
     """
     if min(*train.characters, *valid.characters) < ENOUGH:
         return False

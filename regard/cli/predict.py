@@ -65,7 +65,7 @@ def predict(
         raise UserError(f"--conll is for tags: {run.model_title} gives none; leave it out.")
     write_one = task.columns if conll else task.plain
     if prompt is not None:
-        if task.continue_aloud is nothing:
+        if task.stream is nothing:
             raise UserError(
                 f"--prompt is for language models: {run.model_title} answers lines; give a TEXT or a FILE instead."
             )
@@ -74,9 +74,9 @@ def predict(
     file = None if last is None else named_file(last) if task.inputs is text_lines else Path(last)
     text = last if file is None and last is not None else prompt
     shown_as_it_comes = output is None and not as_json and how is not None and how.width == 1
-    if text is not None and shown_as_it_comes and task.continue_aloud is not nothing:
+    if text is not None and shown_as_it_comes and task.stream is not nothing:
         with as_options():
-            task.continue_aloud(run, encodable(text), how, lambda some: write_now(some, sys.stdout))
+            task.stream(run, encodable(text), how, lambda some: write_now(some, sys.stdout))
         write_now("\n", sys.stdout)
         say_if_text(last)
         return

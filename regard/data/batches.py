@@ -1,4 +1,4 @@
-"""Encoded once, batched anew each epoch: the batches are a pure function of (seed, epoch).
+"""Examples are encoded once and batched again in each epoch: batches are a pure function of (seed, epoch).
 
 A pair of lengths becomes a shape by counting <eos> and rounding up to a multiple. Examples are sorted by
 shape, longest first, those of one shape in the epoch's own random order, and cut where a batch is full:
@@ -108,7 +108,7 @@ def _header(file: IO[bytes], count: int, kind: Any) -> None:
 
 
 class Examples:
-    """Encoded examples, side by side, that can be put together in batches. `most`: places of the target, at most."""
+    """Encoded examples, side by side, that can be put together in batches. `most`: longest target."""
 
     def __init__(self, fields: Fields, encoded: Mapping[str, Encoded], *, most: int | None = None) -> None:
         self.fields, self.encoded, self.most = fields, encoded, most
@@ -121,7 +121,7 @@ class Examples:
 
     @property
     def lengths(self) -> tuple[Integers, Integers]:
-        """In places, of what is read and of the target."""
+        """Lengths of what is read and of the target, in positions."""
         first = next(iter(self.encoded))
         read, written = (self.encoded[side].lengths // self.fields[side].width for side in (first, "target"))
         return read, written
@@ -155,7 +155,7 @@ def _batches(source: Integers, target: Integers, ties: Integers, tokens: int, mu
 def plan(
     source: Integers, target: Integers, *, tokens: int, seed: int, epoch: int, multiple: int = MULTIPLE
 ) -> list[Integers]:
-    """The indices of each batch of this epoch, of examples with these lengths: every example once, at most `tokens` a
+    """The indices of each batch of this epoch, of examples with these lengths: every example once, at most `tokens` per
     side with padding. An example longer than that is a batch of its own."""
     random = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
     batches = _batches(source, target, random.permutation(len(source)), tokens, multiple)
@@ -163,7 +163,7 @@ def plan(
 
 
 def validation_plan(source: Integers, target: Integers, *, tokens: int, multiple: int = MULTIPLE) -> list[Integers]:
-    """The same cut, nothing shuffled: longest first, so that what does not fit in memory fails at once."""
+    """The same cut, nothing shuffled: longest first, so that what does not fit in memory fails early."""
     return _batches(source, target, np.arange(len(source)), tokens, multiple)
 
 

@@ -4,8 +4,7 @@ text       ids of tokens, <eos> at the end, <bos> in front where a model is to w
 label      one of a few names for the whole example          tags   one for each word
 spelling   the bytes of each word                            Each kind of field is a class here or beside its task.
 
-A run keeps its fields in one file, fields.json. Whoever uses them trusts them, so what could surprise is refused
-when they are read.
+A run keeps its fields in one file, fields.json. Its users rely on it, so anything invalid is refused when it is read.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ from numpy.typing import NDArray
 from regard.checkpoint import FORMAT
 from regard.config import choose
 from regard.data.tokens import PairTokens, Tokenizer, is_texts
-from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
+from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
 Array = NDArray[Any]
 MULTIPLE = 2  # padded lengths are rounded up to it, so that few shapes occur
-SPELT = 16  # bytes of a word, at most; of a longer one the first and the last
+SPELT = 16  # most bytes of a word; a longer one keeps its first and its last
 
 
 class Field(ABC):
     """One side of an example."""
 
     kind: ClassVar[str]
-    width: int = 1  # numbers that a place of it is made of
-    dtype: ClassVar[Any] = np.int32  # of what is kept on the disk
+    width: int = 1  # numbers per position
+    dtype: ClassVar[Any] = np.int32  # of the values on disk
 
     @property
     @abstractmethod
     def shape(self) -> Shape | None:
-        """What a model is built from; None: it is made of the source, and read beside it."""
+        """What a model is built from; None: it is computed from the source, and read beside it."""
 
     @abstractmethod
     def encode(self, raws: Sequence[Any], *, continued: bool = False) -> list[Array]:
-        """An array each; `continued`: each of them goes on from a line end before it."""
+        """One array per value; `continued`: each text continues after a line end."""
 
     @abstractmethod
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded: ...
 
     def is_one(self, raw: Any) -> bool:
-        """Whether this is one value of it, and not several."""
+        """Whether this is a single value, and not several."""
         return isinstance(raw, str)
 
     @classmethod
@@ -73,7 +72,7 @@ def rounded(lengths: Any, multiple: int = MULTIPLE) -> Any:
 
 
 def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1) -> Padded:
-    """Places of `width` numbers each, as long as a text of so many places with its <eos>; 0 beyond the end."""
+    """Positions of `width` numbers each, padded with 0 to the length of a text of as many tokens and <eos>."""
     lengths = [len(array) // width for array in arrays]
     time = int(rounded(max(lengths, default=0), multiple))
     values = np.zeros((len(arrays), time, width), np.int64)
@@ -86,7 +85,7 @@ def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1) -> Padded:
 
 
 class TextField(Field):
-    """A text in tokens. `begins`: <bos> stands before it, so that a decoder can read all but the last column and
+    """A text as tokens. `begins`: <bos> stands before it, so that a decoder can read all but the last column and
     predict all but the first."""
 
     kind = "text"
@@ -103,7 +102,7 @@ class TextField(Field):
         return [np.array(ids, np.int32) for ids in self.tokenizer.encode_all(raws, continued=continued)]
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
-        """Without <bos> the length is round."""
+        """Without <bos> the length is a multiple of `multiple`."""
         front = int(self.begins)
         time = int(rounded(max(map(len, arrays), default=0), multiple))
         rows = np.full((len(arrays), front + time), PAD, np.int64)
@@ -123,7 +122,7 @@ class TextField(Field):
 
 
 class LabelField(Field):
-    """One of a few names, numbered from the most frequent on."""
+    """One of a few names, numbered by frequency, the most frequent first."""
 
     kind = "label"
     made_of: ClassVar[type[Label | TagIds]] = Label
@@ -168,7 +167,7 @@ class LabelField(Field):
 
 
 class TagField(LabelField):
-    """A name for each word, with spaces between them; as many places as the words' own text has."""
+    """A tag for each word, with spaces between them."""
 
     kind = "tags"
     made_of = TagIds
@@ -241,19 +240,19 @@ class Fields(dict[str, Field]):
         return Shapes(source, target, self.joint)
 
     def tokenizer(self, side: str = "") -> Tokenizer:
-        """That of a text; of what is read where no side is named."""
+        """The tokenizer of a side; by default that of what the model reads."""
         field = self.get(side or next(iter(self)))
         if not isinstance(field, TextField):
-            raise UserError("What this model reads is not text: it has no tokens.")
+            raise UserError("This model does not read text: it has no tokens.")
         return field.tokenizer
 
     def names(self) -> list[str]:
-        """The labels or tags that can be given."""
+        """The labels or tags that a model can predict."""
         field = self["target"]
         return field.names if isinstance(field, LabelField) else []
 
     def encode(self, raws: Mapping[str, Sequence[Any]], *, continued: bool = False) -> dict[str, list[Array]]:
-        """Raw sides, by name; what is read beside the source is made of it."""
+        """Encode raw sides, by name; what is read beside the source is computed from it."""
         for side in raws:
             choose(self, side, "The side")
         found = {}
@@ -283,7 +282,7 @@ class Fields(dict[str, Field]):
         try:
             saved = json.loads(text)
             if not isinstance(saved, dict) or not isinstance(sides := saved.get("sides"), dict):
-                raise ValueError("it does not say what its sides are")
+                raise ValueError("it lists no sides")
             if sides.keys() != kinds.keys():
                 raise ValueError(f"its sides are {', '.join(sides)}, not {', '.join(kinds)}")
             made: dict[str, Field] = {}
@@ -292,7 +291,7 @@ class Fields(dict[str, Field]):
                 if not isinstance(each, dict) or each.get("kind") != kind.kind:
                     raise ValueError(f"its {side} is not of the kind {kind.kind}")
                 if kind is TextField and each.get("begins") is not (side == "target"):
-                    raise ValueError(f"it does not say rightly whether its {side} begins with {SPECIALS[BOS]}")
+                    raise ValueError(f"begins is not {str(side == 'target').lower()} for its {side}")
                 if each.get("tokenizer") == "source" and isinstance(both := made.get("source"), TextField):
                     made[side] = TextField(both.tokenizer, begins=each["begins"])
                 else:
@@ -303,11 +302,11 @@ class Fields(dict[str, Field]):
 
     @classmethod
     def read(cls, path: Path, kinds: Mapping[str, type[Field]]) -> Fields:
-        """Those that a file holds."""
+        """Read the fields in a file."""
         try:
             return cls.from_json(path.read_bytes(), kinds)
         except FileNotFoundError:
-            raise UserError(f"{path} is missing: restore it, or train again with another -o.") from None
+            raise UserError(f"{path} is missing: restore it, or train again in another folder.") from None
         except OSError as problem:
             raise UserError(f"{path} cannot be read ({problem.strerror}): put the run's own file there.") from None
         except UserError as problem:

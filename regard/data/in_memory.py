@@ -13,7 +13,7 @@ import numpy as np
 from regard.config import UserError, counted
 
 FIELDS = ("source", "target")  # of a line of JSONL
-Kept = dict[str, Any]  # how `new` is asked for a recipe of what was written: its file, its fields
+Kept = dict[str, Any]  # the arguments of `new` for what was written: its file, its fields
 
 
 def rows_of(data: Any) -> Iterator[Any]:
@@ -36,14 +36,12 @@ def rows_of(data: Any) -> Iterator[Any]:
 def pairs_in(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     for number, row in enumerate(rows, start=1):
         if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) != 2:
-            raise UserError(
-                f"Example {number} is {str(row)[:80]!r}, and must have two parts: what is read, and the answer."
-            )
+            raise UserError(f"Example {number} is {str(row)[:80]!r}, and must have two parts: an input and its target.")
         yield row[0], row[1]
 
 
 def keep_pairs(rows: Iterable[Any], place: Path) -> Kept:
-    """Two texts, or a text and its label, a line of JSONL each."""
+    """Two texts, or a text and its label, per line of JSONL."""
     path = place.with_suffix(".jsonl")
     with path.open("w", encoding="utf-8") as file:
         for pair in pairs_in(rows):
@@ -68,7 +66,7 @@ def keep_tagged(rows: Iterable[Any], place: Path) -> Kept:
 
 
 def keep_texts(rows: Iterable[Any], place: Path) -> Kept:
-    """A text a line; where one has several lines, each is a paragraph, with a blank line between them."""
+    """One text per line; where a text has several lines, each text is a paragraph, with a blank line between them."""
     path = place.with_suffix(".txt")
     texts = [str(row[0] if isinstance(row, tuple) else row) for row in rows]
     several = any("\n" in text.strip("\n") for text in texts)

@@ -30,7 +30,7 @@ def read_pictures(path: Path) -> tuple[Array, list[str]]:
             wanted = "uint8 (count, height, width), perhaps with 1 or 3 channels"
             raise ValueError(f"its images are {images.dtype} {images.shape}, not {wanted}")
         if labels.shape != images.shape[:1] or 0 in images.shape[1:]:
-            raise ValueError(f"{counted(len(labels), 'label')} for images of shape {images.shape}")
+            raise ValueError(f"it has {counted(len(labels), 'label')} for images of shape {images.shape}")
         if names is not None:
             labels = np.asarray(names)[labels.astype(np.int64)]
     except FileNotFoundError:
@@ -51,7 +51,7 @@ class Npz(TrainAndValid):
 
 
 class PictureField(Field):
-    """A picture as rows of pixels, with the mean and the spread of the training pictures taken out."""
+    """A picture as rows of pixels, standardised by the mean and the spread of the training pictures."""
 
     kind = "picture"
     dtype = np.uint8

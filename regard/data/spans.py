@@ -1,7 +1,7 @@
 """Spans of words, as tags mark them.
 
-BIO     B-X begins a span of kind X, I-X goes on with it, O is in none
-BIOES   and E-X ends a span, S-X is one of a single word
+BIO     B-X begins a span of kind X, I-X continues it, O is outside any span
+BIOES   E-X also ends a span, S-X is a span of one word
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def mark_spans(tags: Iterable[str]) -> bool:
 
 
 def mark_ends(tags: Iterable[str]) -> bool:
-    """BIOES, not BIO."""
+    """Whether these are BIOES tags, not BIO."""
     return any(tag[:2] in ("E-", "S-") for tag in tags)
 
 
@@ -28,26 +28,26 @@ def spans_of(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     begin, kind = 0, ""
     for at, tag in enumerate([*tags, "O"]):
         mark, _, here = tag.partition("-")
-        goes_on = bool(kind) and mark in ("I", "E") and here == kind
-        if kind and not goes_on:
+        continues = bool(kind) and mark in ("I", "E") and here == kind
+        if kind and not continues:
             yield begin, at, kind
             kind = ""
-        if not goes_on and mark in ("B", "I", "S", "E"):
+        if not continues and mark in ("B", "I", "S", "E"):
             begin, kind = at, here
         if kind and mark in ("S", "E"):
             yield begin, at + 1, kind
             kind = ""
 
 
-def found_spans(gold: Sequence[str], said: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-    """Of each kind, in one sentence: the spans that are said and right, those said, and those there."""
-    there, guessed = set(spans_of(gold)), set(spans_of(said))
+def found_spans(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+    """Counts per kind, in one sentence: spans that are correct, predicted and gold."""
+    there, guessed = set(spans_of(gold)), set(spans_of(predicted))
     counts = [Counter(kind for _, _, kind in spans) for spans in (there & guessed, guessed, there)]
     return {kind: (counts[0][kind], counts[1][kind], counts[2][kind]) for kind in counts[1] | counts[2]}
 
 
 def with_words(words: Sequence[str], tags: Sequence[str]) -> str:
-    """For people: the words of each span with its kind, or every word with its tag where tags mark no spans."""
+    """For display: the words of each span with its kind, or every word with its tag where tags mark no spans."""
     if all(tag == "O" or tag[:2] in MARKS for tag in tags):
         return "; ".join(f"{' '.join(words[begin:end])} ({kind})" for begin, end, kind in spans_of(tags))
     return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=False))

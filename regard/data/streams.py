@@ -1,10 +1,10 @@
-"""One long text, read in windows: many places of it side by side, or anywhere at random.
+"""One long text, read in windows: from many positions side by side, or from random ones.
 
 A window of w tokens has w + 1 columns: all but the last are read, all but the first predicted.
 
-Carried   The text is cut into as many stretches as there are rows; window i + 1 of a row goes on where window i ended,
-          so that a recurrent model can go on too. Each epoch shifts the cuts.
-Anywhere  Rows begin at random places, for models that see one window and nothing before it.
+Carried   The text is cut into as many stretches as there are rows; window i + 1 of a row continues where window i
+          ended, so that a recurrent model carries its state over. Each epoch shifts the cuts.
+Anywhere  Rows begin at random positions, for models that see one window and nothing before it.
 
 Which tokens meet in a batch is a function of (seed, epoch, index).
 """

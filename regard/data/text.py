@@ -23,13 +23,13 @@ from typing import Any, BinaryIO, Literal, cast
 
 from regard.config import UserError, counted
 
-# how a compressed file begins, what it is called and what opens it
+# the first bytes of a compressed file, the name of its format and what opens it
 COMPRESSED: dict[bytes, tuple[str, Callable[[BinaryIO], Any]]] = {
     b"\x1f\x8b": ("gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
     b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
     **{b"BZh%d%s" % (level, more): ("bzip2", bz2.BZ2File) for level in range(1, 10) for more in (b"1AY&", b"\x17rE8")},
 }
-# how a file begins that holds no text, and what it is
+# the first bytes of files that hold no text, and what they are
 NOT_TEXT = {
     b"PK\3\4": "a zip archive, not text; unpack it and name a text file from inside it",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; decompress it (zstd -d)",
@@ -39,12 +39,12 @@ NOT_TEXT = {
     BOM_UTF16_LE: "UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8",
     BOM_UTF16_BE: "UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8",
 }
-SPREADSHEETS = (".xlsx", ".ods")  # zip archives, but for their names
-DELIMITERS = ",;\t|"  # of CSV; the first where several fit as well
-FIRST_LINES = 50  # of a CSV file, which show what divides its columns
+SPREADSHEETS = (".xlsx", ".ods")  # zip archives, recognised by their names
+DELIMITERS = ",;\t|"  # of CSV; the first one where several fit equally well
+FIRST_LINES = 50  # lines of a CSV file, which show its delimiter
 CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")  # its columns
-NOT_A_WORD = re.compile(r"#|\d+[-.]\d+\t")  # of CoNLL-U: a comment, a multi-word range (1-2), an empty node (1.1)
-# whatever some reader takes for the end of a line (str.splitlines knows them all), as JSON escapes it
+NOT_A_WORD = re.compile(r"#|\d+[-.]\d+\t")  # in CoNLL-U: a comment, a multi-word range (1-2), an empty node (1.1)
+# every character that ends a line for some reader (str.splitlines knows them all), as JSON escapes it
 ESCAPES = {ord(end): json.dumps(end)[1:-1] for end in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -53,12 +53,13 @@ REFUSALS: dict[type[OSError], str] = {
     IsADirectoryError: "is a folder; name a text file inside it",
     PermissionError: "may not be read by you; change its permissions (chmod u+r)",
 }
-NOT_UTF8 = "is not UTF-8"  # how a report of bytes that do not decode ends
+REPLACE = ' or set errors = "replace" (--errors replace on the command line)'
+NOT_UTF8 = "is not UTF-8"  # the end of a report of bytes that do not decode
 
 
 @contextmanager
 def _content(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed if they begin like it; what can go wrong becomes a sentence."""
+    """The bytes of a file, decompressed where that is needed; errors become a UserError."""
     kind = ""
     try:
         with path.open("rb") as raw:
@@ -78,15 +79,15 @@ def _content(path: Path) -> Iterator[BinaryIO]:
         raise UserError(f"{path} {says}.") from None
 
 
-Report = Callable[[str, int, str], None]  # told of a file, a line and what is wrong with it
+Report = Callable[[str, int, str], None]  # called with a file, a line number and what is wrong with the line
 
 
 def read_lines(
     path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] | None = None, report: Report | None = None
 ) -> Iterator[str]:
     """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
-    into U+FFFD, and None is strict where there is no such choice. With `report` a line that would stop the reading is
-    reported, mended and passed on."""
+    into U+FFFD, and None is strict where there is no such choice. With `report` a line that is not UTF-8 is reported,
+    decoded with U+FFFD and passed on."""
     opened: AbstractContextManager[BinaryIO]
     if isinstance(path, (str, Path)):
         opened, name = _content(Path(path)), str(path)
@@ -105,32 +106,32 @@ def read_lines(
                 text = line.decode("utf-8", errors or "strict")
             except UnicodeDecodeError as error:
                 wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
-                remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (" or use --errors replace" if errors else "")
-                _tell(report, name, number, wrong, remedy)
+                remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (REPLACE if errors else "")
+                _refuse_or_report(report, name, number, wrong, remedy)
                 text = line.decode("utf-8", "replace")
             yield text
 
 
-def _tell(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
+def _refuse_or_report(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
     if report is None:
         raise UserError(f"{name}, line {number}: {wrong}; {remedy}.")
     report(name, number, wrong)
 
 
 def encodable(text: str) -> str:
-    """Half a surrogate pair, which JSON and file names can bring but no UTF-8 can hold, becomes U+FFFD."""
+    """The text with U+FFFD for each half of a surrogate pair, which JSON and file names can hold but UTF-8 cannot."""
     return text if text.isascii() else SURROGATE.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:
-    """The text with its line ends escaped, so that whoever reads it finds one line."""
+    """The text with its line ends escaped, so that it is one line for every reader."""
     return text.translate(ESCAPES)
 
 
 def read_pairs(
     source: Path | str, target: Path | str, *, report: Report | None = None
 ) -> Iterator[tuple[int, str, str]]:
-    """Line n of the source beside line n of the target, with n."""
+    """The number n, line n of the source and line n of the target."""
     sources, targets = read_lines(source, report=report), read_lines(target, report=report)
     for number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
         if left is None or right is None:
@@ -148,8 +149,8 @@ def read_fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of each line of a table, with the line's number.
 
-    JSONL if its name says so, and then a field is a key; else columns between tabs, or between commas or semicolons if
-    its name says CSV, and a field is a column's number from 1, or its name in the first line.
+    In JSONL, recognised by the file's name, a field is a key. Elsewhere it is a column's number from 1, or its name in
+    the first line; columns stand between tabs, or in CSV, recognised by the file's name, between commas or semicolons.
     """
     if is_jsonl(path):
         for number, line in enumerate(read_lines(path, report=report), start=1):
@@ -162,7 +163,9 @@ def read_fields(
                     raise TypeError
             except (ValueError, KeyError, TypeError, RecursionError):
                 names = ", ".join(fields)
-                _tell(report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it")
+                _refuse_or_report(
+                    report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it"
+                )
                 continue
             yield number, [encodable(value) for value in values]
         return
@@ -174,12 +177,14 @@ def read_fields(
         for field in fields:
             if field not in header:
                 shown = ", ".join(header)[:200]
-                raise UserError(f"{path} has no column {field!r}: its first line names {shown}; or give a number.")
+                raise UserError(
+                    f"{path} has no column {field!r}: its first line has {shown}; give one of these, or a number."
+                )
         columns = [header.index(field) for field in fields]
     for number, cells in rows:
         if max(columns) >= len(cells):
             wrong = f"{counted(len(cells), 'column')}, but column {max(columns) + 1} is asked for"
-            _tell(report, str(path), number, wrong, "correct or delete it")
+            _refuse_or_report(report, str(path), number, wrong, "correct or delete it")
             continue
         yield number, [cells[column] for column in columns]
 
@@ -196,7 +201,7 @@ def read_rows(path: Path | str, report: Report | None = None) -> Iterator[tuple[
 
 
 def _read_csv(path: Path | str, report: Report | None) -> Iterator[tuple[int, list[str]]]:
-    """A quoted field may go on over several lines: they become spaces."""
+    """A quoted field may span several lines: its line ends become spaces."""
     lines = (line + "\n" for line in read_lines(path, report=report))
     head = list(islice(lines, FIRST_LINES))
     delimiter = max(DELIMITERS, key=lambda each: _divides(each, head))
@@ -209,10 +214,10 @@ def _read_csv(path: Path | str, report: Report | None) -> Iterator[tuple[int, li
 
 
 def _divides(delimiter: str, lines: Sequence[str]) -> tuple[float, int]:
-    """How well this divides the columns of CSV: the share of the rows with as many columns as the first, if those are
-    two or more; then how few of their cells begin with a space, as a clause after a comma does."""
+    """How well this delimiter fits CSV: the share of the rows with as many columns as the first, if it has two or more;
+    then how few of their cells begin with a space, as a clause after a comma does."""
     rows: list[list[str]] = []
-    with suppress(csv.Error):  # a quoted field may go on beyond these lines
+    with suppress(csv.Error):  # a quoted field may continue beyond these lines
         for row in csv.reader(lines, delimiter=delimiter, strict=True):
             rows.append(row)
     if not rows or len(rows[0]) < 2:
@@ -225,8 +230,8 @@ def read_columns(
     path: Path | str, *, word: int, tag: int, report: Report | None = None
 ) -> Iterator[list[tuple[str, str]]]:
     """The sentences of a CoNLL file, which a blank line ends: (word, tag) from these columns, counted from 1, or from
-    the end if negative. Columns stand between tabs, or where there are none between spaces. In CoNLL-U comments,
-    multi-word ranges and empty nodes are left out."""
+    the end if negative. Columns stand between tabs, or where there are no tabs between spaces. In CoNLL-U,
+    comments, multi-word ranges and empty nodes are left out."""
     conllu = is_conllu(path)
     if conllu and word in (1, -len(CONLLU)):
         raise UserError(
@@ -248,7 +253,7 @@ def read_columns(
         except IndexError:
             wanted = max(word, tag, key=abs)
             wrong = f"{counted(len(cells), 'column')}, but column {wanted} is asked for"
-            _tell(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
+            _refuse_or_report(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
             continue
         sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
 

@@ -8,11 +8,11 @@ A word is a run of letters, marks and digits ("3.5" included). An apostrophe sta
 ("l'") and keeps one or two letters after it ("don't", "they'll", a standing "'s"); a longer rest is a word of
 its own, so "l'homme" is l' + homme. Any other sign is punctuation; a run of one sign ("...", "--") is a word.
 
-words        One space between two words is silent. Any other white space is written out, a token a character,
+words        One space between two words is implied. Any other white space is written out, one token per character,
              and two words that touch have the empty token "" between them. So "They are watching ." is
              They|are|watching|. and "watching." is watching||. and a word is one type wherever it stands.
-             Spacing that the training text never had is left out: it cannot mean anything to the model.
-characters   One token a character.
+             Spacing that the training text never had is left out: it means nothing to the model.
+characters   One token per character.
 given        Words as they are given, between single spaces: one token each, whatever is in it.
 bpe          Bytes, merged inside words only (Sennrich 2016, §3.2, over the bytes of UTF-8). A text is read
              with a space put before it, so that a word is one type at the start of a line and within it.
@@ -41,7 +41,7 @@ from regard.config import Positive, Settings, between, choose
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
-Kind = Literal["words", "characters", "bpe", "given"]  # what text may be cut into
+Kind = Literal["words", "characters", "bpe", "given"]  # what text may be split into
 Span = tuple[str, tuple[int, int]]  # a stretch of text and where it starts and ends
 
 BYTES = 256
@@ -55,7 +55,7 @@ WORD = (
 SPLIT = pre_tokenizers.Split(tokenizers.Regex(rf"{WORD}|\s"), "isolated")
 SPLIT_WITH_SPACE = pre_tokenizers.Split(tokenizers.Regex(rf" ?(?:{WORD})|\s+(?!\S)|\s+"), "isolated")
 
-# Python sorts n marks on one letter in n² steps, so a text is made normal block by block. A block ends where the next
+# Python sorts n marks on one letter in n² steps, so a text is normalised block by block. A block ends where the next
 # begins with an ASCII character, which never joins what is before it, or, in text without any, somewhere.
 BLOCK = re.compile(r"(?s:.{1,1024})[^\x00-\x7f]{0,1024}")
 VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\n": "⏎"})
@@ -66,24 +66,24 @@ JOIN_SIGN = "‿"
 class TextTokens(Settings):
     """The settings in [tokens]: how text becomes tokens."""
 
-    kind: Kind = "bpe"  # words, characters, bpe (sub-words, byte by byte where it must), or given: between spaces
-    size: Annotated[int, between(0, 10_000_000)] = 8000  # most types in the vocabulary; 0: all
-    at_least: Positive = 1  # times a type must occur to be in it
-    longest: Positive = 256  # tokens in a text, unless it is a whole file: an example with a longer one is left out
+    kind: Kind = "bpe"  # words, characters, bpe (byte-pair encoding: sub-words), or given (split at spaces)
+    size: Annotated[int, between(0, 10_000_000)] = 8000  # largest size of the vocabulary; 0: no limit
+    at_least: Positive = 1  # times a token must occur to be in the vocabulary
+    longest: Positive = 256  # most tokens in a text, unless it is a whole file: longer examples are left out
 
 
 @dataclass(frozen=True)
 class PairTokens(TextTokens):
-    joint: bool = True  # one vocabulary for both languages
+    joint: bool = True  # one shared vocabulary for both languages
 
 
 @dataclass(frozen=True)
 class GivenTokens(TextTokens):
-    kind: Literal["given"] = "given"  # words as they are given, between spaces
+    kind: Literal["given"] = "given"  # words as they are given, split at spaces
 
 
 class Piece(NamedTuple):
-    """A token where it stands in the text as it was typed: `text` is typed[start:end]."""
+    """A token and its position in the text as it was typed: `text` is typed[start:end]."""
 
     id: int
     text: str
@@ -93,7 +93,7 @@ class Piece(NamedTuple):
 
 
 def normal(text: str) -> str:
-    """NFC; half a surrogate pair, which no file can hold, becomes U+FFFD."""
+    """Normalise to NFC, with U+FFFD for half a surrogate pair, which no file can hold."""
     if text.isascii():
         return text
     return encodable("".join(unicodedata.normalize("NFC", block) for block in BLOCK.findall(text)))
@@ -128,7 +128,7 @@ def _cut_given(text: str) -> list[Span]:
 
 @dataclass(frozen=True)
 class Rules:
-    """What tells words and characters apart."""
+    """How a kind of tokens splits and joins text."""
 
     cut: Callable[[str], list[Span]]
     join: Callable[[Sequence[str]], list[str]]
@@ -181,8 +181,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
-        """One stretch of text per id, together the text; each <unk> reads the next of `unknowns`, other specials
-        nothing."""
+        """One stretch of text per id, together the text; <unk> becomes the next of `unknowns`, other special tokens
+        have no text."""
 
     @abstractmethod
     def show(self, token: int) -> str:
@@ -201,18 +201,18 @@ class Tokenizer(ABC):
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
-        """`continued`: each of them goes on from a line end that was encoded before it."""
+        """`continued`: each text continues after a line end that was encoded before it."""
         return self._encode_all([normal(text) for text in texts], continued=continued)
 
     def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         return [[token for token, _, _ in self.spans(text)] for text in texts]
 
     def decode(self, ids: Sequence[int], unknowns: Iterable[str] = ()) -> str:
-        """The text; <pad>, <bos> and <eos> say nothing, <unk> shows as the next of `unknowns`, or else as itself."""
+        """The text; <pad>, <bos> and <eos> have no text, <unk> becomes the next of `unknowns`, or else itself."""
         return "".join(self.chunks(ids, chain(unknowns, repeat(SPECIALS[UNK]))))
 
     def pieces(self, text: str) -> list[Piece]:
-        """The tokens of `encode(text)`, each where it stands in `text`."""
+        """The tokens of `encode(text)`, each with its position in `text`."""
         normalised, origins = normal(text), _origins(text)
         spans = self.spans(normalised)
         words = _word_of(normalised, (start for _, start, _ in spans))
@@ -240,7 +240,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def from_json(saved: Any) -> Tokenizer:
-        """A saved tokenizer. Those who use it trust it, so whatever could surprise them is refused here."""
+        """Read a saved tokenizer. Its users rely on it, so anything invalid is refused here."""
         if not isinstance(saved, dict):
             raise UserError("a tokenizer is missing")
         missing: Any = None
@@ -264,7 +264,7 @@ class Tokenizer(ABC):
 
 
 class Listed(Tokenizer):
-    """A plain list of types; one that is not on it is <unk>."""
+    """A plain list of tokens; any other is <unk>."""
 
     def __init__(self, kind: Kind, vocabulary: list[str], specials: Sequence[str] = SPECIALS) -> None:
         super().__init__(kind, vocabulary, specials)
@@ -277,7 +277,7 @@ class Listed(Tokenizer):
     ) -> Listed:
         rules, offset = choose(RULES, kind, "The kind of tokens"), len(specials)
         if size is not None and size <= offset:
-            raise UserError(f"a vocabulary of {size} is too small; give {offset + 1} or more.")
+            raise UserError(f"tokens.size = {size} is too small: set it to {offset + 1} or more.")
         counts = Counter(token for line in lines for token, _ in rules.cut(normal(line)))
         # by frequency, then by code point, so that the order of the lines does not matter
         ranked = sorted((-count, token) for token, count in counts.items() if count >= at_least)
@@ -292,12 +292,12 @@ class Listed(Tokenizer):
         ]
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
-        # specials that say nothing must not come between two words
-        says = [token == UNK or token >= self.offset for token in ids]
-        said = [token for token, text in zip(ids, says, strict=True) if text]
-        texts = [next(unknowns) if token == UNK else self.vocabulary[token - self.offset] for token in said]
+        # special tokens without text must not come between two words
+        has_text = [token == UNK or token >= self.offset for token in ids]
+        kept = [token for token, text in zip(ids, has_text, strict=True) if text]
+        texts = [next(unknowns) if token == UNK else self.vocabulary[token - self.offset] for token in kept]
         joined = iter(self.rules.join(texts))
-        return [next(joined) if text else "" for text in says]
+        return [next(joined) if text else "" for text in has_text]
 
     def show(self, token: int) -> str:
         return self.vocabulary[token - self.offset] or JOIN_SIGN
@@ -311,7 +311,7 @@ def _byte_of_character() -> dict[str, int]:
 
 
 class BytePairs(Tokenizer):
-    """The `tokenizers` library's BPE, told of no special tokens."""
+    """Byte-pair encoding by the `tokenizers` library, without special tokens."""
 
     def __init__(self, vocabulary: list[str], merges: list[tuple[str, str]], specials: Sequence[str]) -> None:
         super().__init__("bpe", vocabulary, specials)
@@ -332,7 +332,9 @@ class BytePairs(Tokenizer):
     def learn(cls, lines: Iterable[str], size: int | None, at_least: int, specials: Sequence[str]) -> BytePairs:
         smallest = len(specials) + BYTES
         if size is None or size < smallest:
-            raise UserError(f"bpe needs a vocabulary size of {smallest} or more (8000 is usual); received {size}.")
+            raise UserError(
+                f"tokens.size = {size or 0} is too small for bpe: set it to {smallest} or more (8000 is usual)."
+            )
         trainer = BpeTrainer(
             vocab_size=size - len(specials),
             min_frequency=at_least,
@@ -365,12 +367,12 @@ class BytePairs(Tokenizer):
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-        def said(token: int) -> bytes:
+        def bytes_of(token: int) -> bytes:
             if token >= self.offset:
                 return self.bytes[token - self.offset]
             return next(unknowns).encode() if token == UNK else b""
 
-        chunks = [decoder.decode(said(token)) for token in ids]
+        chunks = [decoder.decode(bytes_of(token)) for token in ids]
         if chunks:
             chunks[-1] += decoder.decode(b"", final=True)
         first = next((i for i, chunk in enumerate(chunks) if chunk), None)

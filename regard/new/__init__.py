@@ -1,1 +1,1 @@
-"""new: recipes for a user's own files."""
+"""new: write recipes for a user's files."""

@@ -1,4 +1,4 @@
-"""What every new recipe's choices share: what was asked for, how much data there is, what this machine can do."""
+"""What all new recipes share: the request, sizes by amount of data, the time that training takes on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.recipe import Recipe
 from regard.train.training import TrainConfig
 
 Reasons = dict[str, str]  # why a dotted key has its value
-SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as found on two cores
+SHARE_OF_PEAK = 0.5  # of the matmul peak that training reaches, as measured on two cores
 SMALL, MEDIUM, LARGE = 10_000, 200_000, 2_000_000  # pairs
 
 
@@ -32,15 +32,15 @@ class Request:
     files: tuple[str, ...]  # training data
     folder: Path  # of the recipe
     valid: tuple[str, ...] = ()  # validation files; none: some of the training data is held out
-    source: str | None = None  # a file of sources, or the field of the text in a table
-    target: str | None = None  # of targets, or the field of the label
+    source: str | None = None  # the file of sources, or the field of the text in a table
+    target: str | None = None  # the file of targets, or the field of the label
     model: str | None = None
     kind: Kind | None = None  # of tokens
-    unit: Unit | None = None  # what is a text of its own
+    unit: Unit | None = None  # one text is a line, a paragraph or the whole file
 
     @property
     def model_name(self) -> str:
-        """The model that was named, or the task's own."""
+        """The model that was named, or the task's default."""
         name = self.model or self.task.model
         if name not in models_for(self.task.name):
             raise no_such_model(name, self.task.name, "The model")
@@ -49,12 +49,13 @@ class Request:
     def train_and_valid(self) -> dict[str, Any]:
         """The settings of data in one training file, and in one validation file if there is one."""
         files, valid = list(self.files), list(self.valid)
-        if not files and len(valid) == 2:  # --valid takes two where two follow it
+        if not files and len(valid) == 2:  # --valid takes two names where two follow it
             files.append(valid.pop())
         if len(files) != 1 or len(valid) > 1:
+            given = f"{counted(len(files), 'training file')} and {counted(len(valid), 'validation file')} were given"
             raise UserError(
-                f"For {self.task.name} give one file, as in: regard new {self.task.name} {self.task.words.file} "
-                f"-o my.toml; and at most one after --valid."
+                f"For {self.task.name} {given}: give one file, as in regard new {self.task.name} "
+                f"{self.task.words.file} -o my.toml, and at most one validation file."
             )
         return {
             "train": written(files[0], self.folder),
@@ -63,8 +64,8 @@ class Request:
         }
 
     def refuse(self, *names: str) -> None:
-        """Options that mean nothing to this task."""
-        given = [f"--{'tokens' if name == 'kind' else name}" for name in names if vars(self)[name]]
+        """Refuse what does not apply to this task."""
+        given = ["tokens" if name == "kind" else name for name in names if vars(self)[name]]
         if given:
             rest = ("does", "it") if len(given) == 1 else ("do", "them")
             raise UserError(f"{' and '.join(given)} {rest[0]} not apply to {self.task.name}: leave {rest[1]} out.")
@@ -79,24 +80,24 @@ Made = tuple[Recipe, Reasons]
 
 
 def parameters_of(model: str, config: Any, shapes: Shapes) -> tuple[int, object]:
-    """How many a model of this size has; and the model, without values."""
+    """The number of parameters of a model of this size; and the model, without values."""
     with torch.device("meta"):
         built = MODELS[model].build(config, shapes)
     return sum(parameter.numel() for parameter in built.parameters()), built
 
 
 def first_key(config: Any) -> str:
-    """The reason for a model's size stands above the first of its settings."""
+    """The first setting of a model, which gets the reason for its size."""
     return f"model.{next(iter(vars(config)))}"
 
 
 def hold_out(count: int, share: float, noun: str) -> str:
     kept = max(1, round(share * count))
-    return f"no validation file: about {counted(kept, noun)} {'is' if kept == 1 else 'are'} held out."
+    return f"no validation file: about {counted(kept, noun)} {'is' if kept == 1 else 'are'} held out for validation."
 
 
 def written(path: str, folder: Path) -> str:
-    """A path typed here as it must be written in a recipe there."""
+    """A path from the current folder, as a recipe in `folder` must write it."""
     found = find(path, Path.cwd())
     if not (Path.cwd() / path).exists():
         return path  # found through $REGARD_DATA, as the recipe will find it
@@ -112,5 +113,5 @@ def time_here(parameters: int, tokens: float) -> tuple[float, str]:
     peak = machine.matmul_gflops()
     seconds = 6 * parameters * tokens / (SHARE_OF_PEAK * peak * 1e9)
     minutes = "a minute" if seconds < 90 else f"{math.ceil(seconds / 60)} minutes"
-    spoken = minutes if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-    return seconds, f"about {spoken} here, at half of this machine's {peak:.0f} GFLOPS."
+    shown = minutes if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    return seconds, f"about {shown} on this machine, at half of its {peak:.0f} GFLOPS."

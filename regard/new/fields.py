@@ -1,4 +1,4 @@
-"""Which fields of a table hold what, where nobody names them: a guess from its first lines, and the reason for it."""
+"""Guess from its first lines which fields of a table hold the source and the target, and say why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Guess = tuple[str, str, Reasons]  # the fields of the source and of the target
 def named_fields(asked: Request, file: Path, guess: Callable[[Path], Guess]) -> Guess:
     """The fields that were named; otherwise those that `guess` finds."""
     if bool(asked.source) != bool(asked.target):
-        raise UserError("Give both --source and --target, the two fields of the table, or neither.")
+        raise UserError("Only one of source and target was given: give both, the two fields of the table, or neither.")
     return (asked.source, asked.target, {}) if asked.source and asked.target else guess(file)
 
 
@@ -43,7 +43,7 @@ def columns_of(path: Path) -> dict[str, list[str]]:
 
 
 def text_and_label(path: Path) -> Guess:
-    """By how many different values the fields have."""
+    """The label is the field with the fewest different values; the text is the longest of the others."""
     columns = columns_of(path)
     if len(columns) < 2:
         raise UserError(
@@ -58,8 +58,8 @@ def text_and_label(path: Path) -> Guess:
     if label.isdecimal() and once and head[text].isidentifier():
         text, label = head[text], head[label]  # the first line names the columns
     reasons = {
-        "data.source": "the field that differs most from line to line is taken for the text.",
-        "data.target": "the field with the fewest different values is taken for the label.",
+        "data.source": "the longest of the other fields is used as the text.",
+        "data.target": "the field with the fewest different values is used as the label.",
     }
     return text, label, reasons
 
@@ -81,7 +81,7 @@ def pair_of_texts(path: Path) -> Guess:
     if not is_jsonl(path) and words[0] and 2 * sum(words) < len(words):  # the first line names the columns
         source, target = heads[0], tails[0]
     reasons = {
-        "data.source": "the first of the two fields of text; exchange it with data.target for the other direction.",
+        "data.source": "the first of the two fields of text; swap it with data.target for the other direction.",
         "data.target": "the second of the two fields of text.",
     }
     return source, target, reasons

@@ -1,4 +1,4 @@
-"""A recipe for labelled examples: what classifiers and taggers of text, and of anything else, have in common."""
+"""A recipe for labelled examples: what classifiers and taggers have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regard.train.training import TrainConfig
 
 def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Made:
     """A recipe for these examples. What depends on how many there are is chosen here: the share that `data` holds out,
-    how often a word must occur to be one of `tokens`."""
+    how often a word must occur to be in the vocabulary."""
     model = asked.model_name
     rows = [(size_of(source), target) for _, source, target in every_line(data, asked.folder)]
     path, noun = next(iter(data.names.values())), asked.task.words.example
@@ -30,10 +30,11 @@ def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Ma
     words = sum(count for count, _ in rows)
     kinds = Counter(name for _, target in rows for name in asked.task.fields["target"].cut(target))
     if len(kinds) < 2:
-        raise UserError(f"{path} has one label only ({''.join(kinds)}): there is nothing to tell apart.")
+        raise UserError(f"{path} has one label only ({''.join(kinds)}): add examples of another label.")
     if isinstance(tokens, TextTokens):
         tokens = replace(tokens, at_least=2 if words > 20_000 else 1)
-        reasons["tokens.at_least"] = "a word that occurs once teaches nothing of itself, and something of unknown ones."
+        if tokens.at_least > 1:
+            reasons["tokens.at_least"] = "words that occur once become <unk>, so that the model learns to read it."
     config = by_size(len(rows), *MODELS[model].sizes)
     batch_tokens = by_size(len(rows), 1024, 2048, 4096, 4096)
     epochs = min(40, max(4, round(3_000_000 / max(1, words))))
@@ -53,9 +54,9 @@ def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Ma
     amount = f"{counted(len(rows), noun)} of {words:,} {asked.task.words.units}"
     share = times / sum(kinds.values())
     reasons |= {
-        first_key(config): f"for {amount}, {len(kinds)} labels; {most} is {share:.0%} of them.",
-        "train.epochs": "as many as little data needs; patience ends it earlier.",
-        "train.metric": "what is asked of it decides which checkpoint is the best.",
+        first_key(config): f"for {amount}, {len(kinds)} labels; the most frequent, {most}, is {share:.0%} of them.",
+        "train.epochs": "as many as little data needs; early stopping (train.patience) ends training sooner.",
+        "train.metric": "the checkpoint that is best by the task's main metric is kept.",
     }
     return asked.recipe(data, tokens, config, train), reasons
 

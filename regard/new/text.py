@@ -17,13 +17,13 @@ from regard.new.choices import Made, Reasons, Request, by_size, first_key, hold_
 from regard.new.fields import named_fields, pair_of_texts
 from regard.train.training import TrainConfig
 
-PATIENCE_OF_PEOPLE = 12 * 3600.0  # seconds: a model that takes longer is not the one to begin with
-PIECES_PER_WORD = 1.3  # byte-pair tokens, as found on captions
+LONGEST_TRAINING = 12 * 3600.0  # seconds: a first model should not take longer
+PIECES_PER_WORD = 1.3  # byte-pair tokens, as measured on captions
 SENTENCE_ENDS = frozenset(".!?…\"'”’)»。！？")
-WHOLE_LINES = 0.6  # a file with more of its lines ending like sentences is one of sentences
+WHOLE_LINES = 0.6  # where more of the lines end like sentences, each line is a text
 FEW_CHARACTERS = 500_000
-SUB_WORDS = "sub-words: no word is unknown, and rare ones share their parts."
-BY_HEART = "stops when more training only learns the text by heart."
+SUB_WORDS = "byte-pair encoding: no word is unknown, and rare words share sub-words."
+EARLY_STOPPING = "early stopping: training ends when validation stops improving."
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Survey:
     """What the choices for a translator depend on."""
 
     pairs: int
-    words: float  # in the middle line, the longer side
+    words: float  # the median over lines of the longer side
     longest: int  # words
 
 
@@ -43,24 +43,27 @@ def survey(data: Source, folder: Path) -> Survey:
 
 
 def data_of(asked: Request) -> tuple[Any, Reasons]:
-    """The [data] section, its paths as they read from the recipe's folder; and why it names the fields it does."""
+    """The [data] section, with paths relative to the recipe's folder; and why it names these fields."""
     asked.refuse("kind", "unit")
     one_file = len(asked.files or asked.valid[1:]) == 1 and not (asked.source or asked.target)
     if not one_file and (asked.source is None or asked.target is None):
-        raise UserError("For translation give --source and --target: two files, or two fields of one FILE.")
+        raise UserError(
+            "Translation needs a source and a target: give both (--source and --target on the command line), as two "
+            "files or as two fields of one table."
+        )
     if asked.files or one_file:
         files = asked.train_and_valid()
         source, target, reasons = named_fields(asked, find(files["train"], asked.folder), pair_of_texts)
         return parse(Table, {**files, "source": source, "target": target}, where="data"), reasons
     if len(asked.valid) not in (0, 2):
-        raise UserError("Two parallel files are validated on two: give --valid SOURCE TARGET.")
+        raise UserError("One validation file was given for two parallel files: give two, the source first.")
     paths = [written(str(path), asked.folder) for path in (asked.source, asked.target, *asked.valid)]
     named: Any = dict(zip(Parallel.FILES, paths, strict=False))
     return Parallel(**named, hold_out=0.0 if asked.valid else UNDECIDED), {}
 
 
 def new_translator(asked: Request) -> Made:
-    """A recipe for these pairs, and the reasons for what it says, by dotted key."""
+    """A recipe for these pairs, and the reasons for its values, by dotted key."""
     model = asked.model_name
     data, reasons = data_of(asked)
     seen = survey(data, asked.folder)
@@ -80,7 +83,7 @@ def choose_tokens(seen: Survey) -> tuple[PairTokens, Reasons]:
         longest *= 2
     return PairTokens(size=size, longest=longest), {
         "tokens.kind": SUB_WORDS,
-        "tokens.size": f"{counted(seen.pairs, 'pair')}: few enough types that each is seen often.",
+        "tokens.size": f"{counted(seen.pairs, 'pair')}: few enough tokens that each occurs often.",
         "tokens.longest": f"words per line: {seen.words:g} in the median, {seen.longest:,} at most.",
     }
 
@@ -93,7 +96,7 @@ def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, Trai
     for config in reversed(MODELS[model].sizes[:sizes]):
         parameters, _ = parameters_of(model, config, Shapes(Ids(tokens.size), Ids(tokens.size), tokens.joint))
         seconds, how_long = time_here(parameters, a_line * seen.pairs * epochs)
-        if seconds < PATIENCE_OF_PEOPLE:
+        if seconds < LONGEST_TRAINING:
             break
     batch_tokens = by_size(seen.pairs, 1024, 1024, 4096, 8192)
     an_epoch = max(1, round(seen.pairs * a_line / batch_tokens))
@@ -109,32 +112,32 @@ def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, Trai
     )
     reasons = {
         first_key(config): f"{parameters / 1e6:.1f} M parameters for {counted(seen.pairs, 'pair')}.",
-        "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little of it.",
+        "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little dropout.",
         "train.epochs": how_long,
-        "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch; little text wants many small ones.",
+        "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch; little text needs many small ones.",
         "train.warmup": f"a tenth of about {counted(steps, 'step')}, at most 1,000.",
         "train.validate_every": "about once an epoch.",
-        "train.patience": BY_HEART,
+        "train.patience": EARLY_STOPPING,
     }
     return replace(config, dropout=dropout), train, reasons
 
 
 def survey_text(path: Path) -> tuple[int, int, float]:
-    """Words, characters, and the share of the lines, those that are not blank, that end like a sentence."""
-    words = characters = ended = spoken_lines = 0
+    """Words, characters, and the share of the lines (without blank ones) that end like a sentence."""
+    words = characters = ended = filled_lines = 0
     for line in read_lines(path):
         words += len(line.split())
         characters += len(line) + 1
         if text := line.rstrip():
-            spoken_lines += 1
+            filled_lines += 1
             ended += text[-1] in SENTENCE_ENDS
     if not words:
         raise UserError(f"{path} is empty: give a file of text.")
-    return words, characters, ended / spoken_lines
+    return words, characters, ended / filled_lines
 
 
 def new_language_model(asked: Request) -> Made:
-    """A recipe for this text, and the reasons for what it says, by dotted key."""
+    """A recipe for this text, and the reasons for its values, by dotted key."""
     model = asked.model_name
     asked.refuse("source", "target")
     data = Text(**asked.train_and_valid())
@@ -143,15 +146,15 @@ def new_language_model(asked: Request) -> Made:
     unit, kind = asked.unit, asked.kind
     if unit is None:
         unit = "line" if sentences > WHOLE_LINES else "file"
-        rest = "each is a text of its own" if unit == "line" else "the text runs on across them"
+        rest = "each is one text" if unit == "line" else "the text continues across lines"
         reasons["data.unit"] = f"{sentences:.0%} of the lines end like sentences: {rest}."
     if data.hold_out:
         share = 0.1 if characters < 2_000_000 else 0.05 if characters < 20_000_000 else 0.01
         data = replace(data, hold_out=share)
-        reasons["data.hold_out"] = "no validation file: so much of the text is kept apart."
+        reasons["data.hold_out"] = "no validation file: this share of the text is held out for validation."
     if kind is None:
         kind = "characters" if characters < FEW_CHARACTERS else "bpe"
-        little = "little text: a character is seen often, a word seldom."
+        little = "little text: characters occur often, words rarely."
         reasons["tokens.kind"] = little if kind == "characters" else SUB_WORDS
     per_word = {"characters": characters / words, "bpe": PIECES_PER_WORD}.get(kind, 1.2)
     amount = max(1, round(words * per_word))  # tokens, about
@@ -180,7 +183,7 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
     train = TrainConfig(
         epochs=epochs,
         batch_tokens=batch_tokens,
-        learning_rate=1e-3 if "context" in vars(config) else 2e-3,  # attention wants less than recurrence
+        learning_rate=1e-3 if "context" in vars(config) else 2e-3,  # attention needs a lower one than recurrence
         schedule="linear",
         warmup=min(500, max(1, an_epoch * epochs // 10)),
         validate_every=max(20, an_epoch // 2),
@@ -191,6 +194,6 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
         "train.epochs": time_here(parameters, amount * epochs)[1],
         "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch.",
         "train.validate_every": "about twice an epoch.",
-        "train.patience": BY_HEART,
+        "train.patience": EARLY_STOPPING,
     }
     return replace(config, dropout=by_size(texts, 0.3, 0.2, 0.2, 0.1)), train, reasons

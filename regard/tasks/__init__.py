@@ -1,7 +1,7 @@
-"""A task is an object: what an example is, where it comes from, what a model must promise, how answers are measured.
+"""A task is an object: what an example is, where it comes from, what a model must implement, how answers are scored.
 
-One file each, as models have one per paper; `registry` lists them. Nobody else compares a task's name: whoever needs
-to know something of a task asks the object, which every recipe and run carries.
+One file each, as models have one per paper; `registry` lists them. No other module compares a task's name: it
+asks the object, which every recipe and run carries.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from regard.score.metrics import Metric
 
 @dataclass(frozen=True)
 class Words:
-    """How a task's examples and answers are called in output."""
+    """What a task's examples and answers are called in output."""
 
     example: str  # "pair"
-    file: str  # a file of them, as help shows one
-    line: str = "line"  # what an example is numbered as
+    file: str  # the name of a file of them, as help shows it
+    line: str = "line"  # what the number of an example counts
     units: str = "words"  # what an example is made of
     reads: str = "text"  # what the model reads
     counts: str = "tokens"  # what its training budget counts
     sides: tuple[str, str] = ("text", "label")
-    another: str = "other labels for an earlier text"  # what a second target of a source is
-    judged: str = ""  # how the score of one answer is made; "": it has none, being right or wrong
-    try_with: str = ""  # what `predict RUN` wants beside the run, to be tried
+    another: str = "other labels for an earlier text"  # what a second target for a source is called
+    judged: str = ""  # how one answer is scored; "": it is right or wrong
+    try_with: str = ""  # what follows `predict RUN` in a suggested command
 
 
 def nothing(*_: Any) -> None:
@@ -58,43 +58,45 @@ def right_or_wrong(output: str, reference: str) -> float:
 @dataclass(frozen=True)
 class Task:
     name: str
-    about: str  # one line of help
+    about: str  # the built-in corpus, in one line
     words: Words
     fields: Mapping[str, type[Field]]  # the sides of an example, in the order in which sources give them
     sources: Mapping[str, Callable[..., Source]]  # what [data] may be, by name
     tokens: type[Any]  # the settings in [tokens]
-    promises: Mapping[str, Any]  # what a model must keep, by how that is said
+    promises: Mapping[str, Any]  # protocols that a model must implement, by their methods
     metrics: tuple[Metric, ...]  # the first decides between models
-    model: str  # that `new` takes unless another is named
-    contenders: tuple[str, ...]  # that `compare` takes unless others are named
+    model: str  # the default of `new`
+    contenders: tuple[str, ...]  # the default of `compare`
     demo_model: str
-    toy: tuple[tuple[Any, ...], ...]  # two examples, with which a user's model is tried
-    corpus: Callable[..., Any]  # (recipe) -> Corpus: what is trained and validated on
+    toy: tuple[tuple[Any, ...], ...]  # two examples for the smoke test of a user-defined model
+    corpus: Callable[..., Any]  # (recipe) -> Corpus: training and validation examples
     new: Callable[..., Any]  # (Request) -> recipe and reasons
     check: Callable[..., Any]  # (recipe, write, on_example) -> Checked
-    answer: Callable[..., Any]  # (run, raws, decoding) -> a Prediction each
+    answer: Callable[..., Any]  # (run, raws, decoding) -> one Prediction per input
     score: Callable[..., Any]  # (runs, examples, options) -> Scored
     outcomes: Callable[..., Any] = answers  # (run, examples, decoding) -> what metrics are computed from, one each
     demo: Callable[..., Any] = nothing  # (run) -> what `demo` shows after training
     plain: Callable[..., str] = plain  # (raw, prediction) -> a line of output
     entry: Callable[..., dict[str, Any]] = entry  # (raw, prediction) -> a line of JSON
-    right: Callable[[str, str], float] = right_or_wrong  # (output, reference) -> how much of it is right, 0 to 100
+    right: Callable[[str, str], float] = right_or_wrong  # (output, reference) -> how much of it is correct, 0 to 100
     inputs: Callable[..., Any] = text_lines  # (file or None, errors) -> raw inputs, for `predict`
-    given: Callable[[str], Any] = typed_text  # what is typed after `look RUN` -> raw inputs: a sentence, or a file's
-    keep: Callable[..., Any] = keep_pairs  # (rows, place) -> a file of examples that a Python program holds
-    decoding: Decoding | None = None  # how to write; None: nothing is written step by step
-    look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> what it looked at
-    look_closely: Callable[..., Any] = nothing  # the same, every layer and head, for a page
+    given: Callable[[str], Any] = (
+        typed_text  # the argument after `look RUN` -> raw inputs: a sentence, or those of a file
+    )
+    keep: Callable[..., Any] = keep_pairs  # (rows, place) -> a file of examples that were given from Python
+    decoding: Decoding | None = None  # default decoding; None: the model does not generate
+    look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> an attention map
+    look_closely: Callable[..., Any] = nothing  # the same for every layer and head, for an HTML page
     log_probs: Callable[..., Any] = nothing  # (runs, examples, stride) -> ln p of each, as a stream, where it has one
-    continue_aloud: Callable[..., Any] = nothing  # (run, prompt, decoding, write): `predict --prompt`
+    stream: Callable[..., Any] = nothing  # (run, prompt, decoding, write): `predict --prompt`
     columns: Callable[..., Any] = nothing  # (raw, prediction) -> words and tags in CoNLL's columns
-    legible: Callable[[Any, str], str] = lambda raw, output: output  # an output as a person reads it
-    train_settings: frozenset[str] = frozenset()  # of [train], those that only some tasks have
+    legible: Callable[[Any, str], str] = lambda raw, output: output  # an output for display
+    train_settings: frozenset[str] = frozenset()  # settings of [train] that only some tasks have
     contest: Mapping[str, str] = field(default_factory=dict)  # `compare --demo`: name -> model with its settings
-    checked: bool = True  # `check` has something to say of its data
-    aligned: bool = False  # words of the source and of the target belong together: alignments mean something
+    checked: bool = True  # `check` can check its data
+    aligned: bool = False  # source and target words can be aligned
     mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation
 
     def learn(self, examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any) -> Fields:
-        """The fields of its examples, which are asked for once for each pass over them."""
+        """The fields of its examples; `examples` is called once for each pass over them."""
         return Fields.learn(self.fields, examples, tokens)

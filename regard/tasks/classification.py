@@ -43,7 +43,7 @@ class LabelledTable(Table):
 
 
 class WorldSentiment(World):
-    """Sentences of the built-in grammar: praise, blame or neither."""
+    """Sentences of the built-in grammar and their sentiment: praise, blame or neither."""
 
     form = LabelledTable(train="", source="1", target="2", hold_out=UNDECIDED)
 
@@ -54,16 +54,18 @@ class WorldSentiment(World):
 
 class LabelCorpus(Corpus):
     def prepare(self, model: object, encoded: Sides) -> None:
-        """With train.balance, rare labels weigh as much as frequent ones (class weights)."""
+        """Class weights (train.balance): rare labels count as much as frequent ones."""
         if not self.recipe.train.balance:
             return
         if not isinstance(model, Weighs):
-            raise UserError("train.balance needs a model that weighs labels, and this one has no weigh(counts).")
+            raise UserError(
+                "train.balance needs a model with class weights, and this one has no weigh(counts): set it to false."
+            )
         model.weigh(np.bincount(encoded["target"].tokens))
 
 
 def as_read(run: Run, lines: Sequence[str]) -> list[str]:
-    """Two texts with a tab between them, where it was trained on two, as it read them."""
+    """Lines as the run reads them: a model of two texts reads both, which a tab separates."""
     data = run.recipe.data
     if not (isinstance(data, LabelledTable) and data.second):
         return list(lines)
@@ -108,21 +110,21 @@ def demo(run: Run) -> Iterator[str]:
 
 
 def labelled_demo(run: Run, unit: str, accuracy: Metric) -> Iterator[str]:
-    """How many are right, and the first few."""
+    """How many are correct, and the first few."""
     every = list(run.recipe.data.lines("test", run.recipe.folder))
     outputs = [prediction.text for prediction in run.predict([source for _, source, _ in every])]
     gold = [target for _, _, target in every]
     share, count = accuracy.of(outputs, gold), int(accuracy.statistics(outputs, gold)[:, 1].sum())
-    yield f"\n{counted(len(every), 'unseen sentence')}: {share:.2f} % of {count:,} {unit} are right"
+    yield f"\n{counted(len(every), 'unseen sentence')}: {share:.2f} % of {count:,} {unit} are correct"
     for (_, text, target), output in list(zip(every, outputs, strict=True))[:5]:
-        yield f"  {text}\n    {output}" + ("" if output == target else f"   (it is {target})")
+        yield f"  {text}\n    {output}" + ("" if output == target else f"   (correct: {target})")
     yield "\nNext:"
     yield f"  regard predict {run.name} < sentences.txt"
 
 
 TASK = Task(
     name="classification",
-    about="English sentences from a small grammar, and praise, blame or neither.",
+    about="Sentiment of English sentences from a small grammar: praise, blame or neither.",
     words=Words(example="sentence", file="reviews.tsv", counts="labels"),
     fields={"source": TextField, "target": LabelField},
     sources={"world": WorldSentiment, "table": LabelledTable},

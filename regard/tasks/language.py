@@ -1,4 +1,4 @@
-"""language: how likely a text is, and how it goes on."""
+"""language: how probable a text is, and how it continues."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from regard.score.metrics import LOSS, PERPLEXITY
 from regard.tasks import Task, Words
 from regard.train.corpus import SHOWN_SAMPLES, Corpus, Metrics, Sides
 
-SAMPLE_LENGTH = 100  # tokens of a text that is written to show what has been learnt
-VALID_ROWS = 32  # places of a whole file that are read side by side to validate
-BLOCK = 64  # tokens of one long text that stand for a sentence
+SAMPLE_LENGTH = 100  # tokens of a sample that is shown after validation
+VALID_ROWS = 32  # positions of a whole file that are read side by side in validation
+BLOCK = 64  # tokens of one long text that count as one example
 
 
 class WorldText(World):
@@ -50,7 +50,7 @@ class WorldText(World):
 
 
 class TextCorpus(Corpus):
-    """Texts of their own, or one long text that is read in windows."""
+    """Separate texts, or one long text that is read in windows."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -62,14 +62,14 @@ class TextCorpus(Corpus):
         return tokens if self.whole_file else f"{super().amount(encoded)} of {tokens}"
 
     def batches(self, fields: Fields, encoded: Sides, model: object) -> Shuffled | Carried | Anywhere:
-        """A whole file is read on and on by a model that carries its state, and anywhere by one that sees a window."""
+        """A model that carries its state reads a whole file in order, one that sees a window reads random parts."""
         train, seed, texts = self.recipe.train, self.recipe.seed, encoded["target"]
         context = model.context if isinstance(model, Windowed) else None
         if not self.whole_file:
             if context is not None and (longest := int(texts.lengths.max()) + 1) > context:
                 raise UserError(
-                    f"The longest text has {longest} tokens with its end, and model.context = {context} is what the "
-                    f"model reads at once: make it {longest} or more, or leave longer texts out with "
+                    f"The longest text has {longest} tokens with its end, more than model.context = {context}: "
+                    f"set model.context to {longest} or more, or leave longer texts out with "
                     f"tokens.longest = {context - 1}."
                 )
             return Shuffled(Examples(fields, encoded, most=context), tokens=train.batch_tokens, seed=seed)
@@ -80,7 +80,7 @@ class TextCorpus(Corpus):
         return Carried(texts.tokens, rows=max(1, train.batch_tokens // window), window=window, seed=seed)
 
     def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
-        """The loss over the validation text, and a little of what the model writes."""
+        """The loss over the validation text, and a few samples."""
         log_prob, tokens = self._likelihood(cast(Scores, run.model), encoded["target"], run.device)
         how = Decoding(sample=True, max_length=SAMPLE_LENGTH)
         samples = (Sample("", "", each.text) for each in run.predict([""] * SHOWN_SAMPLES, how))
@@ -94,7 +94,7 @@ class TextCorpus(Corpus):
             each = [np.concatenate([[BOS], texts[i], [EOS]]) for i in range(len(texts))]
         elif context is not None:
             each = [texts.tokens]
-        else:  # side by side, each place as if a text began there: quick, and but little too high
+        else:  # side by side, each position as if a text began there: quick, and only slightly too high
             rows = max(1, min(VALID_ROWS, (len(texts.tokens) - 1) // (2 * self.recipe.data.window)))
             span = (len(texts.tokens) - 1) // rows
             starts = np.arange(rows)[:, None] * span
@@ -114,16 +114,18 @@ def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> 
 
 
 def refuse_check(recipe: Recipe, write: Path | None, on_example: object = None) -> None:
-    raise UserError("check looks over pairs and labels, and language has none: train it and see how it is read.")
+    raise UserError(
+        "check reads pairs or labels, and the text of a language model has neither: train on it without a check."
+    )
 
 
 def demo(run: Run) -> Iterator[str]:
-    """Bits a character on unseen sentences, and a few that it writes."""
+    """Bits per character on unseen sentences, and a few samples."""
     data = run.recipe.data
     found = score_texts([run], [text for _, text in data.lines("test", run.recipe.folder)]).likelihood
     yield f"\n{found.ends} unseen sentences, {found.characters:,} characters:"
-    yield f"  {found.bits_per_character:.3f} bits a character; perplexity {found.per_word:.2f} a word"
-    yield "\nIt writes:"
+    yield f"  {found.bits_per_character:.3f} bits per character; perplexity {found.per_word:.2f} per word"
+    yield "\nSampled sentences:"
     for written in run.predict([""] * 5, Decoding(sample=True, temperature=0.5)):
         yield f"  {written.text}"
     yield "\nNext:"
@@ -134,7 +136,7 @@ def demo(run: Run) -> Iterator[str]:
 
 TASK = Task(
     name="language",
-    about="English sentences from a small grammar, character by character.",
+    about="English sentences from a small grammar, as characters.",
     words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=' --prompt "…"'),
     fields={"target": TextField},
     sources={"world": WorldText, "text": Text, "arpa": Arpa},
@@ -167,6 +169,6 @@ TASK = Task(
         "gpt": "gpt dim=128 heads=4 feed_forward=512 layers=3 context=64 dropout=0 train.learning_rate=0.003",
     },
     mixes=True,
-    continue_aloud=stream_text,
+    stream=stream_text,
     checked=False,
 )

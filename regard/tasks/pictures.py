@@ -63,7 +63,7 @@ def given(text: str) -> list[Any]:
     path, place = (Path(name), int(number)) if name and number.isdecimal() else (Path(text), 1)
     pictures = read_pictures(path)[0]
     if not 1 <= place <= len(pictures):
-        raise UserError(f"{path} has pictures 1 to {len(pictures)}, and no {place}.")
+        raise UserError(f"{path} has no picture {place}: give a number from 1 to {len(pictures)}.")
     return [pictures[place - 1]]
 
 
@@ -83,7 +83,7 @@ def look(run: Run, picture: Any, target: str | None = None, layer: int | None = 
 
 
 def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
-    """The same, and what each head of each layer looks at from the class token, or on average where there is none."""
+    """The same, and the attention of each head from the class token, or its mean over positions where there is none."""
     seen = look(run, picture, target)
     shape, model = seen.weights.shape, cast(Classifies, run.model)
     rows, columns = (tuple(f"{axis}{n + 1}" for n in range(size)) for axis, size in zip("rc", shape, strict=True))
@@ -104,7 +104,7 @@ def new(asked: Request) -> Made:
     recipe, reasons = new_labelled(asked, data, NoTokens(), {})
     train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
     side = patch_side(*read_pictures(find(data.train, asked.folder))[0].shape[1:3])
-    reasons["model.patch"] = "few patches are quick to attend to, and each shows a part of the thing."
+    reasons["model.patch"] = "few patches make attention fast, and each still shows a part of the picture."
     return replace(recipe, model=replace(recipe.model, patch=side), train=train), reasons
 
 
@@ -116,9 +116,9 @@ def patch_side(height: int, width: int) -> int:
 
 
 def check(recipe: Recipe, write: Path | None, on_example: object = None) -> Checked:
-    """How many pictures and labels there are; blank pictures, pictures that are there twice, what both splits share."""
+    """Count pictures and labels; find blank pictures, duplicates and pictures that both splits have."""
     if write is not None:
-        raise UserError("--write is for translation: correct what is said of pictures in the files themselves.")
+        raise UserError("A clean copy can be written for translation only: correct the files of pictures yourself.")
     findings, summary, known = [], {}, set[bytes]()
     for split in ("train", "valid"):
         rows = list(recipe.data.lines(cast(Any, split), recipe.folder))
@@ -127,8 +127,8 @@ def check(recipe: Recipe, write: Path | None, on_example: object = None) -> Chec
         blank = sum(int(picture.min() == picture.max()) for _, picture, _ in rows)
         counts = {
             "of one colour; remove such pictures": blank,
-            "there more than once": len(pictures) - len(set(pictures)),
-            "in train too, which flatters the model": len(known & set(pictures)),
+            "in it more than once": len(pictures) - len(set(pictures)),
+            "in train too, which raises the scores": len(known & set(pictures)),
         }
         for what, count in counts.items():
             if count:
@@ -150,7 +150,7 @@ TOY = (np.zeros((16, 16, 1), np.uint8), np.full((16, 16, 1), 255, np.uint8))
 TASK = replace(
     CLASSIFICATION,
     name="pictures",
-    about="pictures with a label each",
+    about="Pictures, each with a label.",
     words=replace(
         CLASSIFICATION.words, example="picture", file="pictures.npz", units="rows of pixels", reads="picture"
     ),

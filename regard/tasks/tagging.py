@@ -1,4 +1,4 @@
-"""tagging: a tag for each word, such as its part of speech, or spans of words that are names."""
+"""tagging: a tag for each word, such as its part of speech, or spans of words such as names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TagCorpus(Corpus):
         if not corrected:
             return []
         return [
-            f"In {counted(len(corrected), 'sentence')} tags were corrected ({corrected[0]}); regard check says where."
+            f"In {counted(len(corrected), 'sentence')} tags were corrected ({corrected[0]}); regard check lists them."
         ]
 
 
@@ -61,13 +61,13 @@ def entry(raw: str, prediction: Prediction) -> dict[str, Any]:
 
 
 def columns(raw: str, prediction: Prediction) -> str:
-    """A word and its tag a line, a blank line after each sentence."""
-    pairs = zip(words_of(raw), prediction.tokens, strict=False)  # of a line that was cut, what was read
+    """One word and its tag per line, a blank line after each sentence."""
+    pairs = zip(words_of(raw), prediction.tokens, strict=False)  # a line that was cut has fewer tags
     return "".join(f"{one_line(word)}\t{tag}\n" for word, tag in pairs)
 
 
 def tag_columns(asked: Request, file: Path) -> tuple[dict[str, int], Reasons]:
-    """The columns of words and tags that were asked for; in CoNLL-U columns have names, and FORM and UPOS are usual."""
+    """The columns of words and tags that were given; in CoNLL-U they have names, and FORM and UPOS are the default."""
     names = {name: number for number, name in enumerate(CONLLU, start=1)} if is_conllu(file) else {}
     chosen: dict[str, int] = {}
     reasons = {"data.train": "CoNLL-U: its comments, multi-word ranges and empty nodes are left out."} if names else {}
@@ -90,7 +90,7 @@ def new(asked: Request) -> Made:
     recipe, reasons = new_labelled(asked, data, GivenTokens(size=0), reasons)
     if "letters" in vars(recipe.model):
         recipe = replace(recipe, model=replace(recipe.model, letters=50))
-        reasons["model.letters"] = "what a word's letters make helps with words that training never met."
+        reasons["model.letters"] = "spelling helps with words that are not in the training data."
     return recipe, reasons
 
 
@@ -101,13 +101,13 @@ def demo(run: Run) -> Iterator[str]:
 
 TASK = Task(
     name="tagging",
-    about="English sentences from a small grammar, and the part of speech of each word.",
+    about="Parts of speech in English sentences from a small grammar.",
     words=Words(
         example="sentence",
         file="train.conll",
         line="sentence",
         counts="tags",
-        judged="the tags that are right, in per cent",
+        judged="the tags that are correct, in per cent",
     ),
     fields={"source": TextField, "target": TagField, "spelling": SpellingField},
     sources={"world": WorldTags, "conll": Conll},

@@ -1,4 +1,4 @@
-"""translation: a text becomes another one, word by word related to it."""
+"""translation: from a text in one language to the same text in another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def right(output: str, reference: str) -> float:
 
 
 def demo(run: Run) -> Iterator[Any]:
-    """BLEU and alignment error on the grammar's test pairs, and what it looks at in two sentences never seen."""
+    """BLEU and alignment error on the grammar's test pairs, and its attention in two unseen sentences."""
     data = run.recipe.data
     assert isinstance(data, WorldPairs)
     pairs = list(data.pairs("test"))
@@ -64,7 +64,7 @@ def demo(run: Run) -> Iterator[Any]:
 
 TASK = Task(
     name="translation",
-    about="English to French from a small grammar, its shorter half.",
+    about="English to French, with the shorter sentences of a small grammar.",
     words=Words(
         example="pair",
         file="pairs.tsv",
