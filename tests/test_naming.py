@@ -96,7 +96,7 @@ def test_check_says_how_labels_are_shared_out(call: Call, tmp_path: Path) -> Non
     valid.write_text('{"text": "film with a sequel", "label": 0}\n')
     train.write_text("".join(json.dumps({**row, "label": int(row["text"].endswith(" 0"))}) + "\n" for row in rows))
     checked = call("check", recipe)
-    assert checked.code == 0 and "'0' 35 times and '1' 1 time: train.balance" in checked.out
+    assert checked.code == 0 and "'0' 35 times and '1' 1 time: set train.balance" in checked.out
     assert call("check", recipe, "--write", tmp_path / "clean").code == 1
     assert not (tmp_path / "clean").exists()
 

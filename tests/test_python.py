@@ -92,7 +92,7 @@ def test_a_data_frame_is_read_row_by_row():
     ("task", "data", "sentence"),
     [
         ("translation", ["a b c"], "must have two parts"),
-        ("tagging", [("a b", "X")], "2 words and 1 tag"),
+        ("tagging", [("a b", "X")], "2 words and 1 tag:"),
         ("translation", "a b c", "put it in a list"),
     ],
 )
