@@ -100,9 +100,7 @@ class TrainAndValid(Source):
 
     train: str  # training file
     valid: str = ""  # validation file, in the same form; "": hold out some of the training data
-    hold_out: float = (
-        0.0  # validation split without a validation file: share of the examples, or of the end of a whole file
-    )
+    hold_out: float = 0.0  # validation split: share held out if there is no validation file (the end of a whole file)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,7 +168,7 @@ class Parallel(Source):
     target: str  # training file, target language
     valid_source: str = ""  # validation file, source language; "": hold out some of the training pairs
     valid_target: str = ""  # validation file, target language
-    hold_out: float = 0.0  # validation split without validation files: share of the training pairs
+    hold_out: float = 0.0  # validation split: share of the training pairs held out if there are no validation files
 
     def __post_init__(self) -> None:
         if bool(self.valid_source) != bool(self.valid_target):

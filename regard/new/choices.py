@@ -93,7 +93,7 @@ def first_key(config: Any) -> str:
 
 def hold_out(count: int, share: float, noun: str) -> str:
     kept = max(1, round(share * count))
-    return f"no validation file: about {counted(kept, noun)} {'is' if kept == 1 else 'are'} held out for validation."
+    return f"there is no validation file: about {counted(kept, noun)} {'is' if kept == 1 else 'are'} held out."
 
 
 def written(path: str, folder: Path) -> str:
@@ -114,4 +114,4 @@ def time_here(parameters: int, tokens: float) -> tuple[float, str]:
     seconds = 6 * parameters * tokens / (SHARE_OF_PEAK * peak * 1e9)
     minutes = "a minute" if seconds < 90 else f"{math.ceil(seconds / 60)} minutes"
     shown = minutes if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-    return seconds, f"about {shown} on this machine, at half of its {peak:.0f} GFLOPS."
+    return seconds, f"training takes about {shown} on this machine, at half of its {peak:.0f} GFLOPS."

@@ -58,7 +58,7 @@ def text_and_label(path: Path) -> Guess:
     if label.isdecimal() and once and head[text].isidentifier():
         text, label = head[text], head[label]  # the first line names the columns
     reasons = {
-        "data.source": "the longest of the other fields is used as the text.",
+        "data.source": "the longest field besides the label is used as the text.",
         "data.target": "the field with the fewest different values is used as the label.",
     }
     return text, label, reasons
@@ -81,7 +81,7 @@ def pair_of_texts(path: Path) -> Guess:
     if not is_jsonl(path) and words[0] and 2 * sum(words) < len(words):  # the first line names the columns
         source, target = heads[0], tails[0]
     reasons = {
-        "data.source": "the first of the two fields of text; swap it with data.target for the other direction.",
-        "data.target": "the second of the two fields of text.",
+        "data.source": "the first of the two fields of text is the source; swap them for the other direction.",
+        "data.target": "the second of the two fields of text is the target.",
     }
     return source, target, reasons

@@ -54,7 +54,9 @@ def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Ma
     amount = f"{counted(len(rows), noun)} of {words:,} {asked.task.words.units}"
     share = times / sum(kinds.values())
     reasons |= {
-        first_key(config): f"for {amount}, {len(kinds)} labels; the most frequent, {most}, is {share:.0%} of them.",
+        first_key(
+            config
+        ): f"the size is for {amount}, {len(kinds)} labels; the most frequent, {most}, is {share:.0%} of them.",
         "train.epochs": "as many as little data needs; early stopping (train.patience) ends training sooner.",
         "train.metric": "the checkpoint that is best by the task's main metric is kept.",
     }

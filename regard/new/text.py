@@ -22,8 +22,8 @@ PIECES_PER_WORD = 1.3  # byte-pair tokens, as measured on captions
 SENTENCE_ENDS = frozenset(".!?…\"'”’)»。！？")
 WHOLE_LINES = 0.6  # where more of the lines end like sentences, each line is a text
 FEW_CHARACTERS = 500_000
-SUB_WORDS = "byte-pair encoding: no word is unknown, and rare words share sub-words."
-EARLY_STOPPING = "early stopping: training ends when validation stops improving."
+SUB_WORDS = "with byte-pair encoding no word is unknown, and rare words share sub-words."
+EARLY_STOPPING = "early stopping ends training when validation stops improving."
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def choose_tokens(seen: Survey) -> tuple[PairTokens, Reasons]:
         longest *= 2
     return PairTokens(size=size, longest=longest), {
         "tokens.kind": SUB_WORDS,
-        "tokens.size": f"{counted(seen.pairs, 'pair')}: few enough tokens that each occurs often.",
-        "tokens.longest": f"words per line: {seen.words:g} in the median, {seen.longest:,} at most.",
+        "tokens.size": f"there are few enough tokens that each occurs often in {counted(seen.pairs, 'pair')}.",
+        "tokens.longest": f"the median line has {seen.words:g} words, the longest {seen.longest:,}.",
     }
 
 
@@ -111,12 +111,12 @@ def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, Trai
         patience=5,
     )
     reasons = {
-        first_key(config): f"{parameters / 1e6:.1f} M parameters for {counted(seen.pairs, 'pair')}.",
+        first_key(config): f"the model has {parameters / 1e6:.1f} M parameters for {counted(seen.pairs, 'pair')}.",
         "model.dropout": "the less text, the more dropout." if dropout > 0.1 else "much text needs little dropout.",
         "train.epochs": how_long,
-        "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch; little text needs many small ones.",
-        "train.warmup": f"a tenth of about {counted(steps, 'step')}, at most 1,000.",
-        "train.validate_every": "about once an epoch.",
+        "train.batch_tokens": f"an epoch has about {counted(an_epoch, 'step')}; little text needs many small ones.",
+        "train.warmup": f"warm-up takes a tenth of about {counted(steps, 'step')}, at most 1,000.",
+        "train.validate_every": "validation runs about once an epoch, at most every 20 steps.",
         "train.patience": EARLY_STOPPING,
     }
     return replace(config, dropout=dropout), train, reasons
@@ -151,10 +151,10 @@ def new_language_model(asked: Request) -> Made:
     if data.hold_out:
         share = 0.1 if characters < 2_000_000 else 0.05 if characters < 20_000_000 else 0.01
         data = replace(data, hold_out=share)
-        reasons["data.hold_out"] = "no validation file: this share of the text is held out for validation."
+        reasons["data.hold_out"] = "there is no validation file: this share of the text is held out for validation."
     if kind is None:
         kind = "characters" if characters < FEW_CHARACTERS else "bpe"
-        little = "little text: characters occur often, words rarely."
+        little = "in little text, characters occur often and words rarely."
         reasons["tokens.kind"] = little if kind == "characters" else SUB_WORDS
     per_word = {"characters": characters / words, "bpe": PIECES_PER_WORD}.get(kind, 1.2)
     amount = max(1, round(words * per_word))  # tokens, about
@@ -176,7 +176,7 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
     config = by_size(texts, *MODELS[model].sizes)
     parameters, built = parameters_of(model, config, Shapes(None, Ids(vocabulary)))
     if isinstance(built, Fits):
-        return config, TrainConfig(steps=1), {first_key(config): f"for about {counted(amount, 'token')}."}
+        return config, TrainConfig(steps=1), {first_key(config): f"the size is for about {counted(amount, 'token')}."}
     batch_tokens = by_size(texts, 1024, 1024, 2048, 4096)
     an_epoch = max(1, amount // batch_tokens)
     epochs = min(40, max(2, round(12_000_000 / amount)))
@@ -190,10 +190,10 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
         patience=5,
     )
     reasons = {
-        first_key(config): f"{parameters / 1e6:.1f} M parameters for about {counted(amount, 'token')}.",
+        first_key(config): f"the model has {parameters / 1e6:.1f} M parameters for about {counted(amount, 'token')}.",
         "train.epochs": time_here(parameters, amount * epochs)[1],
-        "train.batch_tokens": f"about {counted(an_epoch, 'step')} an epoch.",
-        "train.validate_every": "about twice an epoch.",
+        "train.batch_tokens": f"an epoch has about {counted(an_epoch, 'step')}.",
+        "train.validate_every": "validation runs about twice an epoch, at most every 20 steps.",
         "train.patience": EARLY_STOPPING,
     }
     return replace(config, dropout=by_size(texts, 0.3, 0.2, 0.2, 0.1)), train, reasons
