@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-# Torch's threads wait for each other by spinning, for so long that on a machine that does anything else besides most of
-# its speed is lost; a shorter spin costs nothing where the cores are free. It must be set before torch is imported.
+# Torch's threads wait for each other by spinning, for so long that on a busy machine most of the speed is lost; a
+# shorter spin costs nothing where the cores are free. It must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""From a path to a recipe or a trained run: the door that knows every task."""
+"""Read a recipe or a trained run from a path; this module knows every task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.train.weights import load_weights
 
 
 def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
-    """The recipe in a file, with `section.key=value` settings laid over it; and what there is to say about them."""
+    """Read a recipe file, with `section.key=value` settings instead of its own; and return remarks about them."""
     path = Path(path)
     if Folder(path).config.is_file():
         raise UserError(f"{path} is a run, not a recipe: give {Folder(path).config}, which is its recipe.")
@@ -34,14 +34,14 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
         raise UserError(f"The recipe {path} cannot be read: {problem.strerror}; give a .toml file.") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a recipe: it is not UTF-8 text{data}.") from None
-    except (ValueError, RecursionError) as problem:  # broken, or numbers and lists that Python will not hold
+    except (ValueError, RecursionError) as problem:  # invalid, or with numbers or lists that Python refuses
         raise UserError(f"The recipe {path} is not valid TOML: {problem}{data}.") from None
     remarks = []
     typed = {setting.split("=")[0].strip(): setting for setting in settings}
     chosen = [typed[key] for key in ("model.name", "model.preset") if key in typed]
     if chosen and isinstance(table.get("model"), dict):
         if dropped := sorted(table["model"].keys() - {"name", "preset"}):
-            remarks.append(f"{chosen[0]}: model.{', model.'.join(dropped)} go back to that model's preset.")
+            remarks.append(f"{chosen[0]}: model.{', model.'.join(dropped)} are reset to that model's preset.")
         table["model"] = {key: value for key, value in table["model"].items() if key == "name"}
     for setting in (*chosen, *(setting for setting in typed.values() if setting not in chosen)):
         override(table, setting)
@@ -51,13 +51,13 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Run:
-    """The best model of a run folder."""
+    """Load the best checkpoint of a run folder."""
     folder = Folder(path).must_exist()
     recipe, _ = read_recipe(folder.config)
     refuse_other_code(recipe.code(), folder)
     fields = Fields.read(folder.fields, recipe.task.fields)
     if not folder.best.exists():
-        raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; train on.")
+        raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; resume it.")
     model = build_model(recipe, fields)
     saved, _ = read_tensors(folder.best)
     if isinstance(model, Fits):
@@ -69,16 +69,16 @@ def load(path: str | Path, *, device: str = "cpu") -> Run:
 
 
 def shipped(name: str) -> Path:
-    """A recipe that comes with the package."""
+    """Return the path of a recipe that comes with the package."""
     return Path(str(files("regard") / "recipes" / f"{name}.toml"))
 
 
 def demo_recipe(task: str, model: str) -> Recipe:
-    """The recipe that ships for this model, or for this task with this model in it."""
+    """Read the demo's recipe for this model, or for this task with this model in it."""
     of_task = shipped(f"demo-{task}")
     known = [name for name in models_for(task) if of_task.exists() or shipped(f"demo-{name}").exists()]
     if not known:
-        raise UserError(f"There is no demo of {task}: the built-in corpus has none of it.")
+        raise UserError(f"There is no demo of {task}: the built-in corpus has no data for it; choose another task.")
     if model not in known:
         raise no_such_model(model, task, f"The model of the {task} demo", known)
     if of_task.exists():

@@ -1,4 +1,4 @@
-"""runs: what is in a folder of runs, read without loading a model."""
+"""runs: list the runs in a folder, without loading a model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ class Listed:
     name: str
     task: str
     model: str
-    state: str  # training, finished, stopped, not begun, damaged, of another version
+    state: str  # training, finished, stopped, not started, damaged, of another version
     step: int
     score: str  # the best validation
     megabytes: float
 
 
 def runs(path: str | Path = "runs") -> list[Listed]:
-    """Every run in this folder, the latest first."""
+    """List every run in this folder, the latest first."""
     place = Path(path)
     if not place.is_dir():
-        raise UserError(f"The folder {path} does not exist: train something first, or name the folder that holds runs.")
+        raise UserError(
+            f"The folder {path} does not exist: train a model first, or give the folder that holds your runs."
+        )
     folders = [Folder(each.parent) for each in place.glob("*/config.toml")]
     return [listed(folder) for folder in sorted(folders, key=changed, reverse=True)]
 
@@ -54,17 +56,17 @@ def listed(folder: Folder) -> Listed:
             return Listed(name, task, model, "of another version", step, "", megabytes)
         step = 0
         if folder.last.exists():
-            with safetensors.safe_open(str(folder.last), framework="np") as file:  # its head alone is read
+            with safetensors.safe_open(str(folder.last), framework="np") as file:  # only its header is read
                 step = int(json.loads((file.metadata() or {})["facts"])["step"])
     except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):
         return Listed(name, "?", "?", "damaged", 0, "", megabytes)
     finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
-    state = "finished" if finished else "stopped" if step else "not begun"
+    state = "finished" if finished else "stopped" if step else "not started"
     return Listed(name, task, model, "training" if in_use(folder) else state, step, best(entries), megabytes)
 
 
 def log_entries(folder: Folder) -> Iterator[dict[str, Any]]:
-    """The log's lines; one that a crash cut short is passed over."""
+    """Read the lines of the log; a line that a crash cut short is skipped."""
     if not folder.log.exists():
         return
     with folder.log.open(encoding="utf-8", errors="replace") as file:
@@ -82,17 +84,17 @@ def best(entries: list[dict[str, Any]]) -> str:
     if not metrics:
         return ""
     shown = [f"loss {metrics[-1]['loss']:.3f}"] if "loss" in metrics[-1] else []
-    return ", ".join(shown + told(metrics[-1])[:1])
+    return ", ".join(shown + shown_metrics(metrics[-1])[:1])
 
 
-def told(metrics: Mapping[str, float]) -> list[str]:
-    """What a validation found beside its loss."""
+def shown_metrics(metrics: Mapping[str, float]) -> list[str]:
+    """List the metrics of a validation without its loss."""
     shown = {key: metric for key, metric in METRICS.items() if key in metrics and metric is not LOSS}
     return [f"{metric.name} {metrics[key]:.2f}" for key, metric in shown.items()]
 
 
 def in_use(folder: Folder) -> bool:
-    """Whether a process trains there. The lock is asked for, for an instant, because only the system knows."""
+    """Return whether a process trains there, by trying to take the lock for an instant."""
     if not folder.lock.is_file():
         return False
     with folder.lock.open() as handle:

@@ -133,7 +133,7 @@ def test_interrupted_it_saves_and_the_same_command_ends_where_the_straight_run_d
     assert complaints == ""
     stopped = read_tensors(kitchen / "again" / "last" / "state.safetensors")[1]["step"]
     assert 5 <= stopped < 30
-    assert f"Stopped at step {stopped} and saved; the same command goes on." in rest
+    assert f"Stopped at step {stopped} and saved; the same command resumes." in rest
     resumed = run("train", "toy.toml", "-o", "again", cwd=kitchen)
     assert resumed.code == 0
     assert f"from step {stopped}." in resumed.out
@@ -156,7 +156,7 @@ def test_another_models_settings_go_back_to_its_preset_and_it_says_so(kitchen, t
     settings = ["model.name=seq2seq", "model.hidden=5", "model.layers=1", "train.steps=1"]
     result = call("train", kitchen / "toy.toml", *settings, "-o", tmp_path / "run")
     assert result.code == 0
-    assert "model.embedding, model.hidden go back to that model's preset" in result.err
+    assert "model.embedding, model.hidden are reset to that model's preset" in result.err
     kept = read_recipe(tmp_path / "run" / "config.toml")[0]
     assert (kept.model_name, kept.model.hidden, kept.model.embedding) == ("seq2seq", 5, 256)
 

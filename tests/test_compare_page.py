@@ -160,7 +160,7 @@ def translation() -> Comparison:
         "On sources of more than 25 words seq2seq falls to 21.0; the two that attend stay above 80.",
         "rnnsearch and transformer cannot be told apart by chrF.",
     ]
-    found["warnings"] = ["rnnsearch, seed 1 was interrupted and went on."]
+    found["warnings"] = ["rnnsearch, seed 1 was interrupted and resumed where it had stopped."]
     found["measures"] = [
         {
             "key": "bleu",
@@ -338,7 +338,7 @@ def labels() -> Comparison:
 def failed() -> Comparison:
     """The last model's runs all came to nothing."""
     found = translation()
-    found["warnings"] = [f"transformer, seed {seed}: failed (the loss is not finite)." for seed in SEEDS]
+    found["warnings"] = [f"transformer, seed {seed}, failed (the loss is not finite)." for seed in SEEDS]
     lost = model("transformer", "", 0, 0) | {
         "parameters": None,
         "cost": {},

@@ -557,7 +557,7 @@ def test_asked_once_it_finishes_the_step_and_saves(regard_, slow, home, tmp_path
     assert (child.returncode, err) == (0, "")
     step = read_tensors(folder / "last" / "state.safetensors")[1]["step"]
     assert 1 <= step < 4
-    assert f"Stopped at step {step} and saved; the same command goes on." in out
+    assert f"Stopped at step {step} and saved; the same command resumes." in out
     assert_goes_on(regard_, folder, slow)
 
 
@@ -569,7 +569,7 @@ def test_asked_twice_it_leaves_at_once(regard_, slow, home, tmp_path):
         child.send_signal(signal.SIGTERM)
         _, err = child.communicate(timeout=LONGEST)
     assert child.returncode == 128 + signal.SIGTERM
-    assert err == "Left without saving; the same command goes on from the last checkpoint.\n"
+    assert err == "Left without saving; the same command resumes from the last checkpoint.\n"
     assert read_tensors(folder / "last" / "state.safetensors")[1]["step"] == 1
     assert_loads(folder)
     assert_goes_on(regard_, folder, slow)
@@ -594,7 +594,7 @@ def test_asked_while_the_data_is_prepared_it_leaves_at_once(regard_, brief, tmp_
     for at in (5, 23, 41):  # writes of its opening
         ended = regard_("train", "toy.toml", *BRIEF, "-o", folder, counted="writes", at=at, number=number)
         assert ended.code == 128 + number
-        assert (ended.out, ended.err) == ("", "Interrupted before the first step; the same command begins again.\n")
+        assert (ended.out, ended.err) == ("", "Interrupted before the first step; the same command starts again.\n")
         assert not (folder / "config.toml").exists()
     assert_goes_on(regard_, folder, brief)
 
@@ -644,7 +644,7 @@ def test_a_true_process_that_reads_may_be_asked_too(regard_, brief, home, waitin
         out, err = child.communicate(timeout=LONGEST)
     os.close(fifo)
     assert child.returncode == 128 + signal.SIGTERM
-    assert (out, err) == ("", "Interrupted before the first step; the same command begins again.\n")
+    assert (out, err) == ("", "Interrupted before the first step; the same command starts again.\n")
     assert_goes_on(regard_, tmp_path / "run", brief)
 
 
@@ -658,7 +658,7 @@ def test_a_run_that_early_stopping_ended_goes_on_with_more_patience(regard_, str
     folder = Path(shutil.copytree(home / "straight", tmp_path / "run"))
     said = regard_("train", "toy.toml", "-o", folder)
     assert (said.code, said.err) == (0, "")
-    assert "This run is finished, by early stopping: raise train.patience to go on." in said.out
+    assert "This run is finished, by early stopping: raise train.patience to continue." in said.out
     assert ending(folder) == straight.end
     assert_goes_on(regard_, folder, patient)
 

@@ -331,7 +331,7 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "a folder of runs as a run": (["predict", "runs", "a b"], 1, ["did you mean runs/classification"]),
     "a run without its folder": (["predict", "tagging", "a b"], 1, ["did you mean runs/tagging"]),
     "a misspelt run": (["predict", "runs/taging", "a b"], 1, ["did you mean runs/tagging"]),
-    "no run yet": (["runs", "my-runs"], 1, ["my-runs does not exist", "train something first"]),
+    "no run yet": (["runs", "my-runs"], 1, ["my-runs does not exist", "train a model first"]),
     # options that do not fit
     "a beam for labels": (
         ["predict", "runs/classification", "train.en", "--beam", "3"],
@@ -352,7 +352,7 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "labels as an n-gram model": (["export", "runs/tagging", "--to", "arpa"], 1, ["n-gram"]),
     "a comparison of nothing": (["compare"], 1, ["Give a recipe, or run folders"]),
     "a comparison of runs and a recipe": (["compare", "runs/tagging", "my.toml"], 1, ["not both"]),
-    "a comparison of tasks": (["compare", "runs/tagging", "runs/translation"], 1, ["compare like with like"]),
+    "a comparison of tasks": (["compare", "runs/tagging", "runs/translation"], 1, ["give runs of one task"]),
     "a report that is no page": (["compare", "my.toml", "-o", "report.txt"], 1, ["must end in .html"]),
     "a budget without a unit": (["compare", "my.toml", "--budget", "10"], 1, ["minutes (10m)"]),
     "data that moved": (["check", "my.toml", "data.source=gone.en"], 1, ["gone.en", "REGARD_DATA"]),

@@ -326,7 +326,7 @@ def test_compare_from_python(kept: Any, place: Path) -> None:
         ((KEPT / "translation", []), "give at least one example"),
         ((KEPT / "translation", ["The book was good ."]), "Example 1, .* has 1 parts, and translation needs 2"),
         ((KEPT / "translation", [("a", "b")], "report.pdf"), "must end in .html"),
-        (([KEPT / "translation", KEPT / "tagging"], [("a", "b")]), "compare like with like"),
+        (([KEPT / "translation", KEPT / "tagging"], [("a", "b")]), "give runs of one task"),
     ],
 )
 def test_a_comparison_that_cannot_be_is_one_sentence(arguments: Any, said: str) -> None:
@@ -337,7 +337,9 @@ def test_a_comparison_that_cannot_be_is_one_sentence(arguments: Any, said: str) 
 def test_whoever_measures_can_show_how_far_it_is(kept: Any) -> None:
     _, runs = already_trained([kept("classification", "one"), kept("classification", "other", rate="0.02")])
     heard: list[tuple[float, str]] = []
-    measure_runs(runs, Unseen(tuple(EXAMPLES["classification"][0])), beam=1, tell=lambda *each: heard.append(each))
+    measure_runs(
+        runs, Unseen(tuple(EXAMPLES["classification"][0])), beam=1, on_progress=lambda *each: heard.append(each)
+    )
     shares = [share for share, _ in heard]
     assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] < 1
     assert heard[0][1].startswith("one, seed 1 (1 of 2): ") and heard[-1][1].startswith("other, seed 1 (2 of 2): ")

@@ -527,7 +527,7 @@ def test_gates_and_neighbours_from_the_command_line(tmp_path, call):
     assert all(f"{mean:.2f}" in told.out for means in layer["means"].values() for mean in means)
     html = tmp_path / "gates.html"
     assert call("look", tmp_path / "run", tmp_path / "text", "--gates", "--html", html).code == 0
-    assert "What rnn_lm carries" in html.read_text(encoding="utf-8")
+    assert "Gates and states of rnn_lm" in html.read_text(encoding="utf-8")
     told = call("look", tmp_path / "run", "--neighbours", "cat", "--count", 2)
     found = json.loads(call("look", tmp_path / "run", "--neighbours", "cat", "--count", 2, "--json").out)
     assert [line.split() for line in told.out.splitlines()][1:] == [

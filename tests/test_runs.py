@@ -32,7 +32,7 @@ def place(tmp_path) -> Path:
 
 
 def test_each_state_is_told(place):
-    assert states(place) == {"whole": "finished", "stopped": "stopped", "opened": "not begun"}
+    assert states(place) == {"whole": "finished", "stopped": "stopped", "opened": "not started"}
     found = {run.name: run for run in runs(place)}
     assert (found["whole"].step, found["stopped"].step) == (7, 5)
     assert found["whole"].score.startswith("loss ") and found["opened"].score == ""
@@ -60,7 +60,7 @@ def test_damage_is_told_and_hides_no_other_run(place, content):
     assert states(place) == {
         "whole": "damaged",
         "stopped": "stopped",
-        "opened": "not begun",
+        "opened": "not started",
         "strange": "damaged",
     }
 
@@ -83,7 +83,7 @@ def aged(run: Path, content: str = "") -> Path:
 def test_a_run_of_another_version_is_told_and_is_not_damaged(place, call, content):
     aged(place / "whole", content)
     (place / "whole" / "last" / "state.safetensors").unlink()  # nobody knows what the other version wrote
-    assert states(place) == {"whole": "of another version", "stopped": "stopped", "opened": "not begun"}
+    assert states(place) == {"whole": "of another version", "stopped": "stopped", "opened": "not started"}
     found = {run.name: run for run in runs(place)}["whole"]
     assert (found.task, found.model, found.step) == ("translation", "rnnsearch", 7)
     said = call("runs", place)
@@ -120,5 +120,5 @@ def test_a_run_of_another_version_is_refused_in_one_sentence(place, tmp_path, ca
 
 
 def test_a_missing_folder_is_a_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"does not exist: train something"):
+    with pytest.raises(UserError, match=r"does not exist: train a model"):
         runs(tmp_path / "none")

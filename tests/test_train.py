@@ -209,7 +209,7 @@ def test_a_finished_run_names_what_ended_it_and_raised_that_goes_on(tmp_path, ca
     step = facts["step"]
     said = call(*command, "-o", tmp_path / "run")
     assert said.code == 0 and said.out.count("This run is finished") == 1
-    (told,) = re.findall(r"raise (train\.\S+(?: and train\.\S+)*) to go on\.", said.out)
+    (told,) = re.findall(r"raise (train\.\S+(?: and train\.\S+)*) to continue\.", said.out)
     assert told.split(" and ") == named
     values = {key: json.loads(value) for key, value in (setting.split("=") for setting in settings)}
     raised = {key: 3 * values[key] for key in named}
@@ -217,7 +217,7 @@ def test_a_finished_run_names_what_ended_it_and_raised_that_goes_on(tmp_path, ca
         raised["train.minutes"] = (facts["seconds"] + 1) / 60
     more = [f"{key}={value}" for key, value in raised.items()]
     went_on = call(*command, *more, "-o", tmp_path / "run")
-    assert went_on.code == 0 and f"Going on in {tmp_path / 'run'} from step {step}" in went_on.out
+    assert went_on.code == 0 and f"Resuming {tmp_path / 'run'} from step {step}" in went_on.out
     assert read_tensors(tmp_path / "run" / "last" / "state.safetensors")[1]["step"] > step
 
 

@@ -261,7 +261,7 @@ def test_what_was_loaded_and_what_is_new_is_said(call: Call, tmp_path: Path) -> 
     recipe = tmp_path / "other.toml"
     said = call("train", recipe, f"train.from={teacher}", "-o", tmp_path / "student")
     assert (said.code, said.err) == (0, "")
-    assert f"Starting with {encoder} of {encoder + 2} weights of {teacher}, and its vocabulary" in said.out
+    assert f"Fine-tuning {teacher}: {encoder} of {encoder + 2} weights are loaded, and its vocabulary" in said.out
     assert f"; loaded: encoder ({encoder}); new: head (2).\n" in said.out
     labelled(tmp_path, ["good", "bad"] * 7)
     said = call("train", tmp_path / "labels.toml", f"train.from={teacher}", "-o", tmp_path / "same")
@@ -270,7 +270,7 @@ def test_what_was_loaded_and_what_is_new_is_said(call: Call, tmp_path: Path) -> 
     said = call("train", tmp_path / "labels.toml", f"train.from={teacher}", one, "-o", tmp_path / "one")
     assert f"; loaded: head.linear.bias; new: encoder ({encoder}), head.linear.weight.\n" in said.out
     again = call("train", tmp_path / "labels.toml", f"train.from={teacher}", one, "-o", tmp_path / "one")
-    assert "Starting with" not in again.out
+    assert "Fine-tuning" not in again.out
 
 
 def refused(call: Call, *arguments: object) -> str:

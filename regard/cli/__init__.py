@@ -1,4 +1,4 @@
-"""The command line: one command per verb; parse, call, show. Torch is imported only by the command that needs it."""
+"""The command line: each command parses, calls the library and prints. Torch is imported only where it is needed."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from regard.cli import new, check, train, demo, predict, look, score, compare, e
 # isort: on
 
 INTERRUPTED = 130
-REMEDIES = {  # what the parser of arguments finds, what to do about it, and in which commands
+REMEDIES = {  # what the argument parser reports, its remedy, and the commands that it applies to
     "unexpected extra argument": ("Put a text of several words in quotes.", ("look", "predict", "score")),
     "No such option": ("Settings are given without dashes, as in train.minutes=1.", ("train", "check", "compare")),
 }
-UsageError: Any = typer.BadParameter.__base__  # Click's own, or that of the copy which newer Typers carry
+UsageError: Any = typer.BadParameter.__base__  # Click's, or that of the copy inside newer versions of Typer
 
 
 def main() -> None:
-    """Run a command; what a user can fix is one sentence, with exit code 1 (2: the command itself is wrong)."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a command that is asked to end says so
-    if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, a file's name may not be UTF-8
+    """Run a command. An error is printed as one sentence, with exit code 1 (2: the command line itself is wrong)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends a command as Ctrl-C does
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, and a file name may not be UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.argv[1:] = spread_valid(sys.argv[1:])
         code = app(standalone_mode=False, prog_name="regard")
-        if code == INTERRUPTED:  # so Typer says it, in some of its versions
+        if code == INTERRUPTED:  # what some versions of Typer return instead of raising it
             raise KeyboardInterrupt
         sys.exit(code)
     except UsageError as problem:
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def spread_valid(arguments: list[str]) -> list[str]:
-    """`new … --valid A B`: an option that takes one file or two becomes two options of one."""
+    """Turn `new … --valid A B` into `--valid A --valid B`, since an option cannot take one value or two."""
     found = list(arguments)
     command = next((each for each in found if not each.startswith("-")), "")
     if command == "new" and "--valid" in found:
@@ -75,8 +75,8 @@ def sentence(problem: Exception) -> str:
         where = f" ({problem.filename})" if problem.filename else ""
         return f"{problem.strerror or problem}{where}."
     if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
-        return "The memory is full: choose a smaller train.batch_tokens, tokens.longest or model."
+        return "This machine ran out of memory: choose a smaller train.batch_tokens, tokens.longest or model."
     kind = type(problem).__name__
     return (
-        f"an unexpected {kind}: {problem}. Please report it, with the output of `regard --debug …` and `regard info`."
+        f"An unexpected {kind} occurred ({problem}): report it with the output of `regard --debug …` and `regard info`."
     )

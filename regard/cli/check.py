@@ -1,4 +1,4 @@
-"""check: what is wrong with a recipe's data, before training on it."""
+"""check: report what is wrong with a recipe's data, before training on it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from regard.config import UserError, counted
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-MOST_LABELS = 12  # that are listed
-SHOWN_EVERY = 1000  # examples
+MOST_LABELS = 12  # listed
+SHOWN_EVERY = 1000  # examples between two updates of the bar
 
 
 @command
@@ -25,12 +25,12 @@ def check(
     recipe: RecipeFile,
     settings: Settings = None,
     write: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
-    # write what passes, and a recipe of it, to a new folder
+    # write the examples that pass, and a recipe for them, to a new folder
     as_json: Json = False,
 ) -> None:
     """Check a recipe's data: print errors, warnings and a summary.
 
-    The exit code is 1 where there are errors. --write keeps what passes.
+    The exit code is 1 if there are errors. --write keeps the examples that pass.
     """
     from regard.show.progress import counting_bar
 
@@ -70,12 +70,12 @@ def check(
             dropped = ", ".join(f"{times:,} {kind}" for kind, times in checked.dropped[split].items())
             out.print(f"  left out: {dropped or 'nothing'}")
     if checked.written:
-        out.print(f"What passes was written; next: regard train {checked.written}/recipe.toml")
+        out.print(f"The examples that pass were written; next: regard train {checked.written}/recipe.toml")
     raise typer.Exit(not checked.sound)
 
 
 def examples_of(recipe: Recipe) -> int | None:
-    """How many there are to read; None where some cannot be read, which the check will say."""
+    """Count the examples; None where some cannot be read, which the check reports."""
     splits: tuple[Literal["train", "valid"], ...] = ("train", "valid")
     try:
         return sum(1 for split in splits for _ in recipe.data.lines(split, recipe.folder, lambda *_: None))

@@ -1,4 +1,4 @@
-"""compare: several models on the same data, in one report."""
+"""compare: measure several models on the same data, and write one report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 60  # characters beside a bar
-PAUSE = 30.0  # seconds between two lines on where a comparison stands, where there is no terminal
+PAUSE = 30.0  # seconds between two lines of progress, where there is no terminal
 
 
 @command
@@ -32,18 +32,19 @@ def compare(
     what: Annotated[list[str] | None, typer.Argument(metavar="[RECIPE.toml [section.key=value …] | RUN …]")] = None,
     # a recipe, or trained runs
     demo: Annotated[str | None, typer.Option(metavar="TASK")] = None,
-    # on the built-in corpus: translation or language, without data
-    models: str | None = None,  # names, with commas between them
-    model: list[str] | None = None,  # a model with settings, "rnn_lm cell=tanh", or a file of your own
-    budget: str | None = None,  # for each model: 10m, 2e6tok or 1e15flop; by default what the recipe says
-    seeds: int = 0,  # runs of each model; by default 3 for --demo, else 1
-    test: list[Path] | None = None,  # the test file, of the data's form; of parallel files two, source first
+    # compare on the built-in corpus, without data of your own: translation or language
+    models: str | None = None,  # names of models, separated by commas
+    model: list[str] | None = None,  # a model with settings, as in "rnn_lm cell=tanh", or a model file of your own
+    budget: str | None = None,  # for training each model: 10m, 2e6tok or 1e15flop; by default the recipe's
+    seeds: int = 0,  # runs of each model, with a seed each; by default 3 for --demo, else 1
+    test: list[Path]
+    | None = None,  # the test file, in the format of the training data; if that is parallel, two files, source first
     align: Path | None = None,  # gold alignments of the test pairs, as in 0-0 1-2
-    beam: int = 1,  # hypotheses kept when translating
-    jobs: int = 0,  # models that train side by side; by default 2 for --demo, else 1
-    no_sentences: bool = False,  # no text of the data in the report: figures only
+    beam: int = 1,  # beam size for translation; 1: greedy decoding
+    jobs: int = 0,  # models that train in parallel; by default 2 for --demo, else 1
+    no_sentences: bool = False,  # leave the texts of the data out of the report
     output: Annotated[Path, OUT] = Path("report.html"),
-    # the report; its data is beside it as .json, its runs in .runs/
+    # the report; its data is written beside it as .json, its runs in .runs/
     threads: Threads = 0,
 ) -> None:
     """Train models on one recipe, or take runs, and write a report.
@@ -61,7 +62,7 @@ def compare(
 
     given, report = what or [], now_and_then()
     if bool(demo) == bool(given):
-        raise UserError("Give a recipe, or run folders, or --demo translation; one of these.")
+        raise UserError("Give a recipe, or run folders, or --demo translation: one of these.")
     report_place(output)
     if jobs < 0 or seeds < 0:
         raise UserError("--jobs and --seeds must be at least 1.")
@@ -70,7 +71,7 @@ def compare(
         raise UserError("Give a recipe, or run folders, not both; and every folder must exist.")
     jobs = jobs or (JOBS if demo else 1)
     each = threads or max(1, (os.cpu_count() or 1) // jobs)
-    told = NOT_HERE if folders else {**NOT_HERE, "text": "as the recipe says"}
+    allowed = NOT_HERE if folders else {**NOT_HERE, "text": "as the recipe says"}
     if folders:
         for name, value in {"models": models, "model": model, "budget": budget, "seeds": seeds}.items():
             if value:
@@ -92,7 +93,7 @@ def compare(
         )
         tested = unseen_of(recipe, test or [], align)
         runs = train_plan(plan, jobs, each, report)
-        told = plan.budget.facts() if plan.budget else told
+        allowed = plan.budget.facts() if plan.budget else allowed
     machine.use_threads(threads)
     with counting_bar("Measuring", 1.0, err) as show:
 
@@ -100,9 +101,9 @@ def compare(
             show(completed=share, description=f"Measuring {what}")
             report(f"Measuring {what}")
 
-        runs = measure_runs(runs, tested, beam=beam, tell=measuring)
+        runs = measure_runs(runs, tested, beam=beam, on_progress=measuring)
         typed = "regard " + shlex.join(sys.argv[1:])
-        found = comparison(recipe, runs, tested, budget=told, command=typed, setting=setting_of(jobs, each))
+        found = comparison(recipe, runs, tested, budget=allowed, command=typed, setting=setting_of(jobs, each))
     if no_sentences:
         found |= {"alignments": [], "mistakes": []}
         for compared in found["models"]:
@@ -116,7 +117,7 @@ def compare(
 
 
 def contenders_of(recipe: Recipe, models: str | None, model: list[str] | None, *, demo: bool) -> list[Contender]:
-    """The models that were named, or else those that the task compares."""
+    """Return the models that were named, or else those that the task compares."""
     from regard.compare.plan import Contender
 
     texts = [*(name.strip() for name in (models or "").split(",") if name.strip()), *(model or [])]
@@ -126,7 +127,7 @@ def contenders_of(recipe: Recipe, models: str | None, model: list[str] | None, *
 
 
 def now_and_then() -> Callable[[str], None]:
-    """A function that prints a line, unless it printed one just now or a terminal shows a bar."""
+    """Return a function that prints a line, unless it printed one recently or a terminal shows a bar."""
     latest = time.monotonic()
 
     def report(line: str) -> None:
@@ -139,7 +140,7 @@ def now_and_then() -> Callable[[str], None]:
 
 
 def train_plan(plan: Plan, jobs: int, threads: int, report: Callable[[str], None]) -> list[Trained]:
-    """Every run, in the plan's order; what a process says last is on the screen while it works."""
+    """Train every run and return them in the plan's order; the bar shows the latest line of a process."""
     from regard.compare.children import command_of, train_all, was_interrupted
     from regard.compare.comparison import Trained
     from regard.show.progress import counting_bar
@@ -147,12 +148,12 @@ def train_plan(plan: Plan, jobs: int, threads: int, report: Callable[[str], None
     why: dict[Entry, str] = {}
     with counting_bar("Training", len(plan.entries), err) as show:
 
-        def tell(entry: Entry, line: str) -> None:
+        def on_line(entry: Entry, line: str) -> None:
             words = f"{entry.title}: {line}"
             show(description=brief(words, MOST_SHOWN))
             report(words)
 
-        for entry, problem in train_all(plan, jobs=jobs, threads=threads, tell=tell):
+        for entry, problem in train_all(plan, jobs=jobs, threads=threads, on_line=on_line):
             why[entry] = problem
             show(advance=1)
             result = f"failed: {problem}" if problem else "trained"

@@ -1,4 +1,4 @@
-"""demo: a task on the built-in corpus, from training to what can be seen."""
+"""demo: train a model on the built-in corpus, score it and show what it does."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from regard.cli.options import Output, Threads, task_names
 from regard.cli.shell import command, out, the_task
 from regard.cli.train import follow, opened
 
-SHORT = "rnnsearch"  # the model whose run is called demo, without its name
+SHORT = "rnnsearch"  # the model whose run folder is called demo, without the model's name
 
 
 @command
 def demo(
-    task: Annotated[str, typer.Argument(help=f"What to show: {', '.join(task_names())}.")] = "translation",
-    model: str | None = None,  # which model; by default the one that shows the task best
+    task: Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")] = "translation",
+    model: str | None = None,  # the model; by default the one that shows the task best
     output: Output = None,  # the run folder
     threads: Threads = 0,
 ) -> None:
     """Train on the built-in corpus and print scores on unseen text.
 
-    Translation: a translator and what it attends to. Language: a model of characters and what it writes.
-    Classification: praise, blame or neither. Tagging: parts of speech. The model is written to a run folder.
+    Translation: BLEU and an attention map. Language: perplexity and samples of a character-level language model.
+    Classification: sentiment. Tagging: parts of speech. The model is written to a run folder.
     """
     from regard import load
     from regard.loading import demo_recipe, shipped

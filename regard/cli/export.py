@@ -1,4 +1,4 @@
-"""export: a model in the format of another program."""
+"""export: write a model in the format of another program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.cli.shell import command, err, out
 @command
 def export(
     run: RunFolder,
-    to: Literal["arpa"],  # the form: arpa, for n-grams, as KenLM and SRILM read it
+    to: Literal["arpa"],  # the format: arpa, for n-gram models, as KenLM and SRILM read it
     output: Output = None,  # the file to write; by default RUN/model.arpa
 ) -> None:
     """Export a run's n-gram model to an ARPA file."""

@@ -1,4 +1,4 @@
-"""import: a run from a model that another program wrote."""
+"""import: make a run from a model that another program wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.cli.shell import command, err, out
 
 @command
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE.arpa")],  # an n-gram model as text; plain or gzip
+    file: Annotated[Path, typer.Argument(metavar="FILE.arpa")],  # an n-gram model in ARPA format, plain or gzip
     output: Output = None,  # the run folder; by default runs/<its name>
 ) -> None:
     """Import an ARPA file's n-gram model as a run folder."""

@@ -1,4 +1,4 @@
-"""info: the machine, for a bug report."""
+"""info: describe the machine for a bug report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Into a trained run: look."""
+"""look: show attention, gates, gradients or nearest neighbours of a trained run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from regard.run import Run
 
 Write = Callable[[str], None]  # into a file
-TAKES = {  # which options each way of looking understands
+TAKES = {  # the options that each mode takes
     "": {"a sentence", "--target", "--layer", "--out", "--html", "--json"},
     "--gates": {"a sentence", "--target", "--html", "--json"},
     "--gradients": {"--length", "--html", "--json"},
@@ -34,22 +34,22 @@ def look(
     run: RunFolder,
     sentence: Annotated[str | None, typer.Argument()] = None,
     # a text, or a file of texts, one per line: its first line, with --html all of them; for pictures FILE.npz:3
-    target: str | None = None,  # its translation; by default the model's own
-    layer: int | None = None,  # of several attending layers, this one; by default their mean
-    gates: bool = False,  # what a recurrent model lets in, keeps and shows at each token
-    gradients: bool = False,  # how far back gradients reach in a recurrent model, on its validation text
+    target: str | None = None,  # the translation of the sentence; by default the model's own
+    layer: int | None = None,  # show this attention layer; by default the mean of several
+    gates: bool = False,  # show what the gates of a recurrent model let in, keep and output at each token
+    gradients: bool = False,  # show how far back gradients reach in a recurrent model, on its validation text
     length: int | None = None,  # with --gradients: tokens back, at most; by default 100
     neighbours: Annotated[str | None, typer.Option(metavar="WORD")] = None,
-    # the tokens whose vectors are nearest to this one's
+    # show the nearest neighbours of this word: the tokens with the most similar embeddings
     count: int | None = None,  # with --neighbours: how many; by default 10
     output: Output = None,  # write the picture as an SVG file
-    html: Path | None = None,  # write every layer and head, unit or curve as one HTML file that opens anywhere
+    html: Path | None = None,  # write every layer and head, unit or curve as one HTML file that opens offline
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
     """Show what a run attends to in a text: a heat map or a page.
 
-    Attention weights, or gradients where a model has none; --gates shows a recurrent model's gates, --gradients how far
+    Attention weights, or saliency where a model has none; --gates shows a recurrent model's gates, --gradients how far
     back gradients reach, --neighbours the nearest word vectors. What exists is a file; what does not exist and has
     no space, but a slash or a file extension, is a missing file; anything else is a text.
     """
@@ -82,7 +82,7 @@ def look(
 
 
 def refuse_others(way: str, given: Mapping[str, object]) -> None:
-    """Options that this way of looking does not take."""
+    """Refuse options that this mode does not take."""
     for name, value in given.items():
         if value is not None and name not in TAKES[way]:
             owners = [other for other, takes in TAKES.items() if name in takes]
@@ -91,7 +91,7 @@ def refuse_others(way: str, given: Mapping[str, object]) -> None:
 
 
 def say_what_was_shown(run: Run, given: str, texts: list[Any], *, every: bool) -> None:
-    """Where it could surprise: the first line of a file, or a text that could be the name of a file."""
+    """Print what could surprise: only a file's first line was shown, or a text could be the name of a file."""
     from regard.predict.inputs import typed_text
 
     if len(texts) > 1 and not every:
@@ -118,7 +118,7 @@ def show_attention(
         raise UserError(f"There is no attention to look at in {task.name}: {remedy}.")
     if page:
         pages = [task.look_closely(run, text, target) for text in texts]
-        page(attention_page(pages, title=f"What {run.model_title} looks at"))
+        page(attention_page(pages, title=f"What {run.model_title} attends to"))
         return
     seen = task.look(run, texts[0], target, layer)
     if svg:
@@ -137,7 +137,7 @@ def show_gates(run: Run, texts: list[Any], target: str | None, page: Write | Non
 
     if page:
         pages = [carried_closely(run, text, target) for text in texts]
-        page(attention_page(pages, title=f"What {run.model_title} carries", words=WORDS))
+        page(attention_page(pages, title=f"Gates and states of {run.model_title}", words=WORDS))
         return
     seen = carried(run, texts[0], target)
     if as_json:
@@ -183,7 +183,7 @@ def show_gradients(run: Run, length: int | None, page: Write | None, as_json: bo
 
 
 def numbers(found: Reach) -> Any:
-    """All of them, as JSON can hold them."""
+    """Return all numbers in a form that JSON can hold."""
     from regard.show.text import tidy
 
     def stage(at: Stage) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""models: what there is to train."""
+"""models: list the models, or print the settings of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""new: a recipe for a user's own files."""
+"""new: write a recipe for the user's own files."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from regard.config import UserError
 def new(
     task: Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")],
     files: Annotated[list[str] | None, typer.Argument()] = None,
-    # the training data: a text, a table of texts and labels, tagged words; see --source too
-    source: str | None = None,  # translation: file of sources. With one FILE: the field of the text, or of the words
-    target: str | None = None,  # translation: file of targets. With one FILE: the field of the label, tag or target
+    # the training data: a text, a table of texts and labels, or tagged words; for translation see --source
+    source: str
+    | None = None,  # translation: the file of sources; with one FILE: the field of the text, or of the words
+    target: str | None = None,  # translation: the file of targets; with one FILE: the field of the label, tag or target
     valid: Annotated[list[str] | None, typer.Option(metavar="A [B]")] = None,
-    # validation file, or two; otherwise some training data is held out
+    # the validation file, or two; by default a validation split is held out from the training data
     file: str | None = None,  # the same as FILES: one .jsonl, .tsv or .csv file
     kind: Annotated[Literal["words", "characters", "bpe"] | None, typer.Option("--tokens")] = None,
-    # language: what the text is cut into
-    unit: Literal["line", "paragraph", "file"] | None = None,  # language: what is a text of its own
-    model: str | None = None,  # which model; `regard models` lists them
+    # language: the kind of tokens
+    unit: Literal["line", "paragraph", "file"] | None = None,  # language: what counts as one text
+    model: str | None = None,  # the model; `regard models` lists them
     output: Output = None,  # the recipe to write; by default the task's name and .toml
 ) -> None:
     """Write a recipe for your data files, with settings to fit them.
 
-    They are chosen from the size of the data and the speed of this machine; the recipe gives the reasons.
+    Settings are chosen from the size of the data and the speed of this machine; the recipe gives the reasons.
     """
     from regard.checkpoint import write_atomically
     from regard.new.choices import Request

@@ -1,4 +1,4 @@
-"""Options that explain themselves: the comment after a parameter, or after a setting, is the help of its option."""
+"""Options and their help: the comment after a parameter, or after a setting, is the help text of its option."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def task_names() -> list[str]:
-    """Each is a file in tasks/, which need not be imported to know that."""
+    """List the tasks by their files in tasks/, without importing them."""
     found = (module.name for module in iter_modules([str(Path(__file__).parent.parent / "tasks")]))
     return [name for name in found if name != "registry"]
 
 
-Threads = Annotated[int, typer.Option(help="Processor threads; 0: as many as there are cores.")]
+Threads = Annotated[int, typer.Option(help="CPU threads; 0: one per core.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
 OUT = typer.Option("-o", "--out")
 Output = Annotated[Path | None, OUT]
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="Recipe file: data, tokens, model, training.")]
 Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings over the recipe's.")
+    list[str] | None, typer.Argument(metavar="[section.key=value …]", help="Settings that replace the recipe's.")
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo.")]
 
@@ -40,7 +40,7 @@ def option_name(name: str) -> str:
 
 
 def with_helps(function: F) -> F:
-    """A parameter with a comment gets it as its help; it is an option unless its annotation says what else it is."""
+    """Make the comment after a parameter its help; it is an option unless its annotation makes it an argument."""
     hints = typing.get_type_hints(function, include_extras=True)
     for name, comment in parameter_comments(function).items():
         annotated = typing.get_origin(hints[name]) is Annotated
@@ -52,7 +52,7 @@ def with_helps(function: F) -> F:
 
 
 def parameter_comments(function: Callable[..., Any]) -> dict[str, str]:
-    """Parameter -> the comment after it, which may go on in lines of its own; those that have one."""
+    """Map parameters to the comment after them, which may continue in lines of its own; some have none."""
     found: dict[str, str] = {}
     name = ""
     for line in inspect.getsource(function).partition(") -> ")[0].splitlines():
@@ -69,7 +69,7 @@ def as_sentence(comment: str) -> str:
 
 
 def options_of(config: type, *, leave_out: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """The command's keywords are an option for each field: None where it was not given."""
+    """Add an option for each field of a config to a command; None means that it was not given."""
     helps = help_texts(config)
 
     def decorate(function: F) -> F:

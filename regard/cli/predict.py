@@ -1,4 +1,4 @@
-"""predict: a trained run answers, one line in, one line out."""
+"""predict: answer each line of input with a trained run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from regard.run import Run
     from regard.tasks import Task
 
-DRAWING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
+SAMPLING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
 
 
 @command
 @options_of(Decoding, leave_out=("longest_source", "batch_tokens"))
 def predict(
     paths: Annotated[list[str], typer.Argument(metavar="RUN … [FILE | TEXT]")],
-    # a run folder, or several as one model; a file of inputs, one per line, or a text; by default standard input
-    prompt: str | None = None,  # go on from this text, and show it as it is written
-    output: Output = None,  # by default standard output
-    conll: bool = False,  # tagging: a word and its tag a line, a blank line after each sentence
+    # a run folder, or several (ensemble); a file of inputs, one per line, or a text; by default standard input
+    prompt: str | None = None,  # continue this text, and show the continuation as it is generated
+    output: Output = None,  # write to a file; by default standard output
+    conll: bool = False,  # tagging: write one word and its tag per line, and a blank line after each sentence
     errors: Literal["strict", "replace"] = "strict",  # what to do with bytes that are not UTF-8
     as_json: Json = False,
     threads: Threads = 0,
@@ -46,16 +46,16 @@ def predict(
     exist and has no space, but a slash or a file extension, is a missing file; anything else is a text.
 
     By default a translator uses beam search with a beam of 5, and a language model samples. Giving a --temperature,
-    --top-k or --top-p means sampling. A line ends at "\\n" and nowhere else. What an output holds of line ends, "\\r"
-    and U+2028 among them, is written as JSON escapes it: so every program counts the same lines; --json gives the text
-    itself, and --prompt writes it as it is.
+    --top-k or --top-p means sampling. A line ends at "\\n" and nowhere else. Line ends inside an output, "\\r" and
+    U+2028 among them, are written as JSON escapes, so that every program counts the same lines; --json gives the text
+    itself, and --prompt prints it unchanged.
     """
     from regard.predict.inputs import AT_ONCE, named_file, text_lines
     from regard.predict.text import most_read
     from regard.show.progress import counting_bar
     from regard.tasks import nothing
 
-    # all but a last path that is no folder are runs
+    # every path is a run, except a last one that is no folder
     folders, last = (paths[:-1], paths[-1]) if len(paths) > 1 and not os.path.isdir(paths[-1]) else (paths, None)
     refuse_loose_words(paths[1:])
     run = as_one(load_runs([Path(folder) for folder in folders], threads=threads, device=device))
@@ -86,7 +86,7 @@ def predict(
     if interactive:
         err.print("Type a line and press Enter; Ctrl-D ends.")
     raws = iter([encodable(text)]) if text is not None else task.inputs(file, errors)
-    # a bar would come between answers that are shown
+    # a bar would disturb answers on the screen
     watched = err.is_terminal and text is None and not (interactive or (output is None and out.is_terminal))
     total = inputs_in(task, file) if watched else None
     with written_to(output) as write, counting_bar("Predicting", total, err, shown=watched) as show, as_options():
@@ -107,7 +107,7 @@ def predict(
 
 
 def inputs_in(task: Task, file: Path | None) -> int | None:
-    """How many inputs a file has, standard input too where it is one; None: it cannot be read twice."""
+    """Count the inputs of a file, also as standard input; None where it cannot be read twice."""
     if not (file.is_file() if file else sys.stdin.buffer.seekable()) or str(file).startswith("/dev/"):
         return None
     count = sum(1 for _ in task.inputs(file, "replace"))
@@ -117,21 +117,21 @@ def inputs_in(task: Task, file: Path | None) -> int | None:
 
 
 def refuse_loose_words(paths: Sequence[str]) -> None:
-    """A sentence whose words came one by one."""
+    """Refuse a sentence whose words are separate arguments."""
     words = [path for path in paths if not os.path.exists(path)]
     if len(words) > 1 and not any("/" in word for word in words):
         raise UserError(f"{' '.join(paths)!r} is not one argument but {len(paths)}: put a text in quotes.")
 
 
 def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
-    """What was asked for over what the task does unless told."""
+    """Return the task's default decoding with the options that were given."""
     usual = run.task.decoding
     if usual is None:
         if given:
             names = ", ".join(map(option_name, given))
-            raise UserError(f"{names} does not apply: {run.model_title} writes nothing step by step; leave it out.")
+            raise UserError(f"{names} does not apply: {run.model_title} does not generate text; leave it out.")
         return None
-    if DRAWING & given.keys() and "beam" not in given:
+    if SAMPLING & given.keys() and "beam" not in given:
         given = {"sample": True, **given}
     if given.get("sample"):
         given = {"beam": 1, **given}
@@ -145,7 +145,7 @@ def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
 
 @contextmanager
 def as_options() -> Iterator[None]:
-    """An error that begins with a setting has settings by the names that they have as options."""
+    """In an error that begins with a setting, replace the names of settings by those of their options."""
     try:
         yield
     except UserError as problem:
@@ -158,7 +158,7 @@ def as_options() -> Iterator[None]:
 
 
 def as_one(runs: list[Run]) -> Run:
-    """A run, or several that answer as one: language models by weights fitted on validation, translators alike."""
+    """Combine several runs: language models with weights fitted on validation, translators with equal ones."""
     from regard.run import mixture
     from regard.score.likelihood import fit_weights, listed_weights
 
@@ -172,7 +172,7 @@ def as_one(runs: list[Run]) -> Run:
 
 
 def ranked(number: int, prediction: Prediction) -> str:
-    """The n-best list: line, rank, score and text, with tabs between them."""
+    """Write the n-best list: line, rank, score and text, separated by tabs."""
     rows = enumerate((prediction, *prediction.alternatives), start=1)
     texts = ((rank, one.score, one_line(one.text).replace("\t", "\\t")) for rank, one in rows)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, score, text in texts)

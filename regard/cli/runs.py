@@ -1,4 +1,4 @@
-"""runs: what has been trained."""
+"""runs: list the runs of a folder."""
 
 from __future__ import annotations
 

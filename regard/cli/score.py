@@ -1,4 +1,4 @@
-"""score: how good a run's answers are, and how likely texts are to it."""
+"""score: measure a run's answers on a test file, or the probability of texts."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 @command
 def score(
     paths: Annotated[list[str] | None, typer.Argument(metavar="[RUN …] [FILE | TEXT]")] = None,
-    # a run folder, or several as one model; a test file, or two parallel ones; for a language model also a text
-    target: Path | None = None,  # the references, one a line
-    source: Path | None = None,  # the sources, one a line
+    # a run folder, or several (mixture); a test file, or two parallel ones; for a language model also a text
+    target: Path | None = None,  # the references, one per line
+    source: Path | None = None,  # the sources, one per line
     system: Annotated[tuple[Path, Path] | None, typer.Option(metavar="A B")] = None,
     # compare two files of outputs, without a run: BLEU and a paired bootstrap
-    beam: int | None = None,  # hypotheses kept per sentence; by default 5, as `predict` has it
+    beam: int | None = None,  # beam size of beam search; by default 5, as in `predict`
     by_length: bool = False,  # BLEU by the number of words in the source
-    each: bool = False,  # instead: the natural log-probability of each line, <eos> included
-    align: Path | None = None,  # gold alignments, as in 0-0 1-2, one line a pair: alignment error
-    layer: int | None = None,  # the attending layer that --align looks at
+    each: bool = False,  # print the natural log-probability of each line instead, <eos> included
+    align: Path | None = None,  # gold alignments, as in 0-0 1-2, one line per pair, for the alignment error rate
+    layer: int | None = None,  # the attention layer that --align uses
     output: Output = None,  # write the outputs to a file
-    stride: int = 0,  # tokens by which the window of a model that sees one moves; 0: half of it
+    stride: int = 0,  # tokens by which the context window of a model that has one moves; 0: half of it
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
 ) -> None:
     """Score a run on a test file: print BLEU, perplexity or accuracy.
 
-    The file has the form of the training data; a translator takes parallel files (--source and --target) and tables of
-    pairs alike. A language model gives the log-probability of a text.
+    The file has the format of the training data; a translator takes parallel files (--source and --target) as well as
+    tables of pairs. A language model gives the log-probability of a text.
 
-    Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; several runs are mixed by weights
-    fitted on validation. Classification: accuracy, F1, Matthews and the confusion matrix. Tagging: entity F1.
+    Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; a mixture of several runs gets
+    weights fitted on validation. Classification: accuracy, F1, Matthews and confusion matrix. Tagging: entity F1.
     """
     from regard.predict.inputs import named_file
     from regard.score.alignment import read_links
@@ -59,7 +59,9 @@ def score(
         return
     paths = paths or []
     parallel_files = len(paths) > 2 and all(map(os.path.isfile, paths[-2:]))
-    first = len(paths) - (0 if source and target else 2 if parallel_files else 1)  # of those that are no runs
+    first = len(paths) - (
+        0 if source and target else 2 if parallel_files else 1
+    )  # the index of the first path that is no run
     folders = [Path(path) for path in paths[: max(0, first)]]
     if system or bool(source) != bool(target) or not folders:
         raise UserError(
@@ -107,7 +109,7 @@ def score(
 
 
 def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:
-    """Those of files of the form that the run was trained on, or of parallel files; a whole file also line by line."""
+    """Read files in the format of the training data, or parallel files; a whole file may also be read by line."""
     from regard.data.fields import TextField
     from regard.data.sources import Table, examples, parallel
 
@@ -132,7 +134,7 @@ def write_each(runs: Sequence[Run], examples: Iterator[Any], stride: int, output
 
 
 def scored_outputs(system: tuple[Path, Path], target: Path) -> Scored:
-    """Two files of outputs beside each other."""
+    """Compare two files of outputs."""
     from regard.score.bootstrap import RESAMPLES, paired_bootstrap
     from regard.score.metrics import BLEU
     from regard.score.result import Scored
@@ -143,7 +145,7 @@ def scored_outputs(system: tuple[Path, Path], target: Path) -> Scored:
     for path, lines in zip(system, outputs, strict=True):
         if len(lines) != len(references):
             have = f"{counted(len(lines), 'line')} for {counted(len(references), 'reference')}"
-            raise UserError(f"{path} has {have}: give as many of each.")
+            raise UserError(f"{path} has {have}: give one line for each reference.")
     one, other, apart = paired_bootstrap(BLEU, outputs[0], outputs[1], references)
     shown = [f"BLEU {each.mean:.2f}   {path}" for each, path in zip((one, other), system, strict=True)]
     shown.append(f"p = {apart.p:.4f}   paired bootstrap, {RESAMPLES:,} resamples; {BLEU.note()}")

@@ -31,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, use, compare and look inside every sequence model, on the machine you have.",
 )
-# what is printed is shown as it is: texts may hold [brackets] and :colons:
+# no markup is interpreted, since texts may hold [brackets] and :colons:
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
@@ -62,7 +62,7 @@ def command(function: F) -> F:
 
 
 def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
-    """The recipe with these settings over its own; what there is to say about them is said."""
+    """Read a recipe with these settings instead of its own, and print the remarks about them."""
     from regard.loading import read_recipe
 
     read, remarks = read_recipe(path, settings or [])
@@ -85,7 +85,7 @@ def the_task(name: str) -> Task:
 
 
 def write_now(text: str, stream: IO[str]) -> None:
-    """And at once. If the reader of our output, `head` perhaps, has seen enough, the command ends."""
+    """Write and flush. If the reader of the output, such as `head`, has closed it, the command ends."""
     try:
         stream.write(text)
         stream.flush()
@@ -95,14 +95,14 @@ def write_now(text: str, stream: IO[str]) -> None:
 
 
 def say_if_text(text: str | None) -> None:
-    """Where a text that was given could as well be the name of a file, say what it was taken for."""
+    """Print that an argument was read as a text, where it could also be the name of a file."""
     if text and re.fullmatch(r"[\w.-]+", text, re.ASCII):
         err.print(f"There is no file {text!r}: it is taken for a text.")
 
 
 @contextmanager
 def written_to(path: Path | None) -> Iterator[Any]:
-    """A function that writes a line, to standard output or, all or nothing, to a file, and then says so."""
+    """Give a function that writes a line to standard output or, atomically, to a file, and report the file."""
     from regard.checkpoint import replacing, writing
 
     if path is None or path.is_fifo() or path.is_char_device():
@@ -111,9 +111,9 @@ def written_to(path: Path | None) -> Iterator[Any]:
         yield lambda line: write_now(f"{line}\n", stream)
         return
     with writing(path):
-        path.parent.stat()  # no folder is made for it
+        path.parent.stat()  # its folder must exist
     replaced = "; an earlier file of that name was replaced" if path.exists() else ""
-    with replacing(path) as file:  # as it comes, and in its place when it is whole
+    with replacing(path) as file:  # written as it comes, moved into place when it is complete
         yield lambda line: file.write(f"{line}\n".encode())
     opens = ": open it in a browser" if path.suffix in (".html", ".svg") else ""
     err.print(f"Wrote {path}{opens}{replaced}.")

@@ -1,4 +1,4 @@
-"""train: a session's progress on the screen, and signals that stop it."""
+"""train: show the progress of a training session, and stop it on a signal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_SHOWN = 200  # characters of a text
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 MORE_VALID = "name a validation file (regard new … --valid FILE), or give more data."
-ENOUGH_TO_JUDGE = 5.0  # seconds of training that tell how long the rest will take
+ENOUGH_TO_JUDGE = 5.0  # seconds of training after which the remaining time can be estimated
 
 
 @command
@@ -46,7 +46,7 @@ def train(
 
 @contextmanager
 def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[Session]:
-    """The session of a run folder, which nobody else may train in meanwhile."""
+    """Open a training session in a run folder, and lock the folder against other processes."""
     from regard import machine
     from regard.checkpoint import Folder
     from regard.train.session import Session
@@ -54,7 +54,7 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
     machine.use_threads(threads)
     machine.end_with_parent()
     with Folder(folder).only_writer():
-        with leaving_when_asked("Interrupted before the first step; the same command begins again."):
+        with leaving_when_asked("Interrupted before the first step; the same command starts again."):
             with err.status("Preparing the data …"):
                 session = Session(recipe, folder, device=device)
             show_plan(session)
@@ -63,34 +63,34 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
 
 @contextmanager
 def leaving_when_asked(sentence: str) -> Iterator[None]:
-    """While this lasts, SIGINT and SIGTERM end the process at once: what is on the disk is whole.
+    """Within this block, SIGINT and SIGTERM end the process at once: the files on the disk are complete.
 
-    A thread waits for them, since the main one may be in a library for long and would hear of them only afterwards.
+    A thread waits for the signals, since the main thread may be inside a library for long and handle them only later.
     """
-    ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)  # as the signal module wants it
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)  # required by the signal module
 
     def leave() -> None:
-        if number := os.read(ear, 1)[0]:
+        if number := os.read(reader, 1)[0]:
             leave_at_once(number, sentence)
 
     listener = threading.Thread(target=leave, daemon=True)
     listener.start()
-    before = signal.set_wakeup_fd(mouth)
+    before = signal.set_wakeup_fd(writer)
     try:
         with handled_by(lambda *_: None):
             yield
     finally:
         signal.set_wakeup_fd(before)
-        os.write(mouth, b"\0")  # no signal has this number
+        os.write(writer, b"\0")  # no signal has this number
         listener.join()
-        os.close(ear)
-        os.close(mouth)
+        os.close(reader)
+        os.close(writer)
 
 
 @contextmanager
 def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """While this lasts, SIGINT and SIGTERM are this handler's."""
+    """Within this block, this handler gets SIGINT and SIGTERM."""
     before = {number: signal.signal(number, handler) for number in STOPPING}
     try:
         yield
@@ -106,7 +106,7 @@ def leave_at_once(number: int, sentence: str) -> NoReturn:
 
 
 def show_plan(session: Session) -> None:
-    """What is about to be trained on what, so that a mistake is seen before it costs time."""
+    """Print the model and the data before training, so that a mistake is seen before it costs time."""
     plan = session.batches.stats()
     amount = session.corpus.amount(session.encoded["train"])
     if left_out := session.left_out["train"]:
@@ -115,35 +115,35 @@ def show_plan(session: Session) -> None:
     name = session.recipe.model_title
     if session.parameters:
         out.print(
-            f"{name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; "
-            f"{counted(plan.batches, 'batch', 'batches')} an epoch, {plan.real:.0%} real tokens; "
+            f"Training {name}, {session.parameters / 1e6:.2f} M parameters, on {amount}; "
+            f"{counted(plan.batches, 'batch', 'batches')} per epoch, {1 - plan.real:.0%} padding; "
             f"{session.training.config.precision}."
         )
     else:
-        out.print(f"{name}, which counts, on {amount}.")
+        out.print(f"Training {name} by counting, on {amount}.")
     for remark in session.corpus.remarks():
         out.print(remark)
     if few := session.few_valid:
         out.print(f"The validation set has {few}, too few to measure anything: {MORE_VALID}")
     if session.resumed and session.training.step:
-        out.print(f"Going on in {session.folder.path} from step {session.training.step}.")
+        out.print(f"Resuming {session.folder.path} from step {session.training.step}.")
         return
     if session.teacher and session.taken:
         taken, left = session.taken.loaded, session.taken.left
         out.print(
-            f"Starting with {len(taken)} of {len(taken) + len(left)} weights of {session.teacher.path}, and its "
+            f"Fine-tuning {session.teacher.path}: {len(taken)} of {len(taken) + len(left)} weights are loaded, and its "
             f"vocabulary where a side is the same; loaded: {by_part(taken)}; new: {by_part(left) or 'none'}."
         )
     for place, (text, tokens, again) in enumerate(session.examples(3)):
         if not place:
-            out.print("The first training text, in tokens, and put together again where that differs:")
+            out.print("The first training texts in tokens, and decoded again where that differs:")
         out.print(f"    {shortened(' | '.join(tokens))}", style="dim")
         if again != text:
             out.print(f"      → {shortened(again)}", style="dim")
 
 
 def by_part(names: Sequence[str]) -> str:
-    """Names of weights, those of one part together: "encoder (12), head.weight"."""
+    """Count the names of weights by part: "encoder (12), head.weight"."""
     parts: dict[str, list[str]] = {}
     for name in names:
         parts.setdefault(name.split(".")[0], []).append(name)
@@ -151,39 +151,39 @@ def by_part(names: Sequence[str]) -> str:
 
 
 def shortened(text: str) -> str:
-    """On one line."""
+    """Put a text on one line, and cut it if it is long."""
     text = text.replace("\n", "⏎")
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
 
 
 def follow(session: Session) -> bool:
-    """Show a session's progress until it ends; False if it was interrupted, and then it is saved."""
+    """Show a session's progress until it ends; if it is interrupted, save it and return False."""
     from regard.score.metrics import METRICS
     from regard.train.progress import training_bar
 
     if session.training.done(session.batches) >= 1:
-        out.print(how_to_go_on(session))
+        out.print(how_to_continue(session))
         return True
     asked: list[int] = []
 
     def ask(number: int, frame: object) -> None:
         if asked:
-            leave_at_once(number, "Left without saving; the same command goes on from the last checkpoint.")
+            leave_at_once(number, "Left without saving; the same command resumes from the last checkpoint.")
         asked.append(number)
 
-    place = out if out.is_terminal else err  # lines that the bar's own console prints stand above it
+    place = out if out.is_terminal else err  # the bar stays below lines that its own console prints
     with handled_by(ask), training_bar(on_line=show_validation, console=place) as show:
         began = session.training.seconds
-        told, best = False, dict[str, float]()
+        estimated, best = False, dict[str, float]()
         for progress in session.steps():
-            if not told and progress.seconds - began > ENOUGH_TO_JUDGE:
+            if not estimated and progress.seconds - began > ENOUGH_TO_JUDGE:
                 out.print(f"About {clock(left(progress))} to go.")
-                told = True
+                estimated = True
             show(progress)
             best = progress.valid if progress.valid and progress.improved else best
             if asked and not progress.finished:
                 session.save()
-                out.print(f"Stopped at step {progress.step} and saved; the same command goes on.")
+                out.print(f"Stopped at step {progress.step} and saved; the same command resumes.")
                 return False
     perfect = [
         f"{METRICS[key].name} {value:.2f}" for key, value in best.items() if key in METRICS and value in (0, 100)
@@ -193,8 +193,8 @@ def follow(session: Session) -> bool:
     return True
 
 
-def how_to_go_on(session: Session) -> str:
-    """The settings that ended the run, all of which must be raised."""
+def how_to_continue(session: Session) -> str:
+    """Name the settings that ended the run, all of which must be raised."""
     if not session.parameters:
         return "This run is finished: everything is counted."
     training, recipe = session.training, session.recipe.train
@@ -203,20 +203,20 @@ def how_to_go_on(session: Session) -> str:
         ended[ended.index("tokens")] = "flops"
     if training.gave_up:
         ended.append("patience")
-    why = "by early stopping" if training.gave_up else "its budget is used"
-    return f"This run is finished, {why}: raise train.{' and train.'.join(ended)} to go on."
+    why = "by early stopping" if training.gave_up else "since its budget is used"
+    return f"This run is finished, {why}: raise train.{' and train.'.join(ended)} to continue."
 
 
 def left(progress: Progress) -> float:
-    """Seconds until the budget is used, at the pace so far."""
+    """Estimate the seconds until the budget is used, at the speed so far."""
     return progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
 
 
 def show_validation(progress: Progress) -> None:
-    from regard.runs import told
+    from regard.runs import shown_metrics
 
     valid = progress.valid or {}
-    metrics = "   ".join(told(valid)) or f"perplexity {math.exp(min(700.0, valid['loss'])):.3f}"
+    metrics = "   ".join(shown_metrics(valid)) or f"perplexity {math.exp(min(700.0, valid['loss'])):.3f}"
     best = "   best so far" if progress.improved else ""
     out.print(
         f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   valid {metrics}   "

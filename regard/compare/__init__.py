@@ -1,4 +1,4 @@
-"""compare: models trained alike, measured alike, in one report. `regard.compare(…)` compares runs from Python."""
+"""compare: train and measure models under equal conditions. `regard.compare(…)` compares runs from Python."""
 
 import sys
 from types import ModuleType

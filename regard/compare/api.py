@@ -1,4 +1,4 @@
-"""Comparing trained runs, from Python and from the command line: the runs in, a Comparison out."""
+"""Compare trained runs, from Python and from the command line, and return a Comparison."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEIGHT = 860  # pixels of a report in a notebook
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models beside one another: what was measured, and what it means."""
+    """The result of a comparison: what was measured, and what it means."""
 
     facts: Facts  # all of it, as JSON
 
@@ -46,7 +46,7 @@ class Comparison:
         return "\n".join([*self.summary, *self.facts["warnings"]])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the report."""
+        """Show the report in a notebook."""
         return notebook_cell(report_page(self.facts), self.facts["title"], HEIGHT)
 
     def write(self, path: str | Path) -> None:
@@ -68,9 +68,9 @@ def compare(
     """Compare trained runs on the same test examples.
 
     runs: run folders, or runs that were loaded. Runs whose recipes differ in nothing but the seed count as one model.
-    data: the test examples: a list or a DataFrame, as run.score takes them, or a file of the training data's form.
+    data: the test examples: a list or a DataFrame, as run.score takes them, or a file like the training data.
     out: write the report here, an .html file with its data beside it as .json.
-    beam: the hypotheses kept in beam search.
+    beam: the beam size of beam search; 1 is greedy decoding.
     progress: show a progress bar; by default in a terminal or a notebook.
     """
     if out is not None:
@@ -80,7 +80,7 @@ def compare(
     test = Unseen(tuple(whole_examples(load(trained[0].folder), data)))
     with counting_bar("Measuring", 1.0, shown=progress) as show:
         measured = measure_runs(
-            trained, test, beam=beam, tell=lambda share, what: show(completed=share, description=what)
+            trained, test, beam=beam, on_progress=lambda share, what: show(completed=share, description=what)
         )
         if failed := [run for run in measured if run.why]:
             raise UserError(f"{failed[0].folder}: {failed[0].why}")
@@ -94,7 +94,7 @@ def compare(
 
 
 def whole_examples(run: Run, data: Any) -> list[tuple[Any, ...]]:
-    """Raw examples, each with all of its sides."""
+    """Read raw examples and check that each has all of its sides."""
     rows = run.examples(data)
     sides = [side for side, field in run.fields.items() if field.shape is not None]
     for number, row in enumerate(rows, start=1):
@@ -110,32 +110,34 @@ def report_place(path: str | Path) -> Path:
     place = Path(path)
     if place.suffix != ".html":
         raise UserError(
-            f"The report {path} must end in .html: it is one HTML page, and its data goes beside it as .json."
+            f"The report {path} must end in .html: it is one HTML page, and its data is written beside it as .json."
         )
     return place
 
 
 def setting_of(jobs: int, threads: int) -> Facts:
-    """The machine, and how much of it each run had."""
+    """Describe the machine, and how much of it each run used."""
     facts = machine.facts()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    had = {"cores": os.cpu_count(), "memory_gb": memory, "threads": threads, "jobs": jobs}
-    return {"processor": facts["processor"], "torch": facts["torch"], **had}
+    used = {"cores": os.cpu_count(), "memory_gb": memory, "threads": threads, "jobs": jobs}
+    return {"processor": facts["processor"], "torch": facts["torch"], **used}
 
 
 def already_trained(folders: Sequence[Path]) -> tuple[Recipe, list[Trained]]:
-    """The first one's recipe, and the runs: those whose recipes differ in nothing but the seed are one model's."""
+    """Return the first run's recipe and all runs; runs whose recipes differ only in the seed count as one model."""
     if not folders:
         raise UserError("No run was given: give at least one run folder, or a run that was loaded.")
     recipes = {folder: read_recipe(Folder(folder).must_exist().config)[0] for folder in folders}
     first = recipes[folders[0]]
     if first.task.mixes and len({content_hash(Folder(folder).fields) for folder in folders}) > 1:
-        raise UserError("These runs have different vocabularies: their perplexities are of different things.")
+        raise UserError(
+            "These runs have different vocabularies, so perplexities cannot be compared: give runs that share one."
+        )
     names: dict[Path, str] = {}
     for folder, recipe in recipes.items():
         if recipe.task is not first.task:
             raise UserError(
-                f"{folders[0]} is for {first.task.name}, {folder} for {recipe.task.name}: compare like with like."
+                f"{folders[0]} is for {first.task.name}, {folder} for {recipe.task.name}: give runs of one task."
             )
         alike = [other for other in names if set(recipe.differences(recipes[other])) <= {"seed"}]
         short = folder.name if [each.name for each in folders].count(folder.name) == 1 else str(folder)

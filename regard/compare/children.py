@@ -1,7 +1,7 @@
-"""training: the runs of a comparison, each by the command `regard train` in a process of its own.
+"""Train the runs of a comparison, each by the command `regard train` in a process of its own.
 
-A process that fails, or is killed for want of memory, loses nobody else's work; one that was interrupted goes on where
-it stopped when the same command comes again.
+A process that fails, or is killed because memory runs out, does not affect the others; one that was interrupted resumes
+when the same command is run again.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from regard.loading import read_recipe
 from regard.machine import PARENT
 from regard.runs import in_use, listed, log_entries
 
-PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and go
-Tell = Callable[[Entry, str], None]
+PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and exit
+OnLine = Callable[[Entry, str], None]  # called with each line that a process prints
 
 
 def command_of(plan: Plan, entry: Entry, threads: int) -> list[str]:
     return ["train", str(plan.recipe), *entry.settings, "-o", str(entry.folder), "--threads", str(threads)]
 
 
-def train_all(plan: Plan, *, jobs: int, threads: int, tell: Tell) -> Iterator[tuple[Entry, str]]:
-    """Train what is not trained yet, `jobs` at a time; each entry as it ends, and why it failed or "".
+def train_all(plan: Plan, *, jobs: int, threads: int, on_line: OnLine) -> Iterator[tuple[Entry, str]]:
+    """Train what is not trained yet, `jobs` at a time; yield each entry as it ends, and why it failed or "".
 
-    `tell` hears what a process says, from another thread.
+    `on_line` is called from another thread.
     """
     running: set[subprocess.Popen[str]] = set()
     pool = ThreadPoolExecutor(jobs)
     try:
-        waiting = {pool.submit(train_one, plan, entry, threads, tell, running): entry for entry in plan.entries}
+        waiting = {pool.submit(train_one, plan, entry, threads, on_line, running): entry for entry in plan.entries}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
     finally:
@@ -48,8 +48,8 @@ def train_all(plan: Plan, *, jobs: int, threads: int, tell: Tell) -> Iterator[tu
         pool.shutdown()
 
 
-def train_one(plan: Plan, entry: Entry, threads: int, tell: Tell, running: set[subprocess.Popen[str]]) -> str:
-    """Why it failed; "" if it is trained."""
+def train_one(plan: Plan, entry: Entry, threads: int, on_line: OnLine, running: set[subprocess.Popen[str]]) -> str:
+    """Train one run and return why it failed, or ""."""
     if is_trained(plan, entry):
         return ""
     make_folder(entry.folder.parent)
@@ -65,7 +65,7 @@ def train_one(plan: Plan, entry: Entry, threads: int, tell: Tell, running: set[s
         for line in process.stdout:
             if line.strip():
                 last = line.strip()
-                tell(entry, last)
+                on_line(entry, last)
         process.wait()
         running.discard(process)
     if process.returncode < 0:
@@ -76,7 +76,7 @@ def train_one(plan: Plan, entry: Entry, threads: int, tell: Tell, running: set[s
 
 
 def is_trained(plan: Plan, entry: Entry) -> bool:
-    """Whether the folder holds a finished run of this very recipe."""
+    """Return whether the folder holds a finished run of the same recipe."""
     folder = Folder(entry.folder)
     if not folder.config.exists() or listed(folder).state != "finished":
         return False
@@ -88,12 +88,12 @@ def is_trained(plan: Plan, entry: Entry) -> bool:
 
 
 def await_others(folder: Path) -> None:
-    """Until no process of an earlier attempt trains there: it may have been told to stop just now."""
+    """Wait until no process of an earlier attempt trains there: it may be about to stop."""
     until = time.monotonic() + PATIENCE
     while in_use(Folder(folder)) and time.monotonic() < until:
         time.sleep(0.1)
 
 
 def was_interrupted(folder: Path) -> bool:
-    """Whether more than one attempt has written its log."""
+    """Return whether more than one attempt has written to the log."""
     return len({entry.get("attempt") for entry in log_entries(Folder(folder))}) > 1

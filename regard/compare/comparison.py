@@ -1,4 +1,4 @@
-"""comparison: what was measured of several runs, put beside one another."""
+"""Combine the measurements of several runs into one comparison, as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from regard import machine
 from regard.checkpoint import Folder
-from regard.compare.measure import Facts, Tell, Unseen, looked, measured, shown_places
+from regard.compare.measure import Facts, OnProgress, Unseen, looked, measured, shown_places
 from regard.compare.summary import ALL, covers_0, listed, summary
 from regard.data.sources import World
 from regard.interface import Fits, UserError
@@ -35,7 +35,7 @@ TOKEN = {"words": "word", "given": "word", "characters": "character", "bpe": "su
 
 @dataclass(frozen=True)
 class Trained:
-    """A run as it came out; `why` it failed, or ""."""
+    """A trained run, or `why` it failed."""
 
     name: str  # of the model
     seed: int
@@ -53,7 +53,7 @@ ByName = Mapping[str, Sequence[Trained]]  # the runs that were measured, by mode
 def comparison(
     recipe: Recipe, runs: Sequence[Trained], test: Unseen, *, budget: Mapping[str, Any], command: str, setting: Facts
 ) -> Facts:
-    """All that a report says, as JSON."""
+    """Return everything that a report shows, as JSON."""
     every: dict[str, list[Trained]] = {}
     for run in runs:
         every.setdefault(run.name, []).append(run)
@@ -83,10 +83,10 @@ def comparison(
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
-        "measures": [_told(metric, recipe, test, first["floors"]) for metric in metrics],
+        "measures": [_described(metric, recipe, test, first["floors"]) for metric in metrics],
         "reads": task.words.reads,
         "counts": task.words.counts,
-        "weights_to_one": task.aligned,  # what gives a label looks at all of a text at once, and never so far
+        "weights_to_one": task.aligned,  # attention to a whole text at once has low weights
         "judged_by": task.words.judged,
         "long": long,
         "models": [_model(name, some, drawn, lengths.get(name, [])) for name, some in every.items()],
@@ -100,11 +100,11 @@ def comparison(
     return found
 
 
-# --- figures -----------------------------------------------------------------------------------------------------
+# --- numbers -----------------------------------------------------------------------------------------------------
 
 
 def _resampled(by_name: ByName, metric: Metric, where: Any = slice(None)) -> dict[str, Resampled]:
-    """Of the models that have this statistic; what they said of the same sentences, so of as many."""
+    """Resample the models that have this statistic, all over the same sentences."""
     statistics = {}
     for name, runs in by_name.items():
         seeds = [np.array(run.facts["statistics"].get(metric.key, []), dtype=np.float64) for run in runs]
@@ -124,7 +124,7 @@ def _by_length(by_name: ByName, metric: Metric, sources: Sequence[str]) -> dict[
 
 
 def _pairs(drawn: Mapping[str, Resampled], metric: Metric, where: str) -> list[Facts]:
-    """Every two models, and which of them is better; None where their interval covers 0."""
+    """Compare every two models and name the better one; None where the confidence interval covers 0."""
     pairs: list[Facts] = []
     for one, other in combinations(drawn, 2):
         pair = {"first": one, "second": other, "measure": metric.key, "where": where}
@@ -163,7 +163,7 @@ def _model(
 
 
 def _design(run: Trained) -> Design | None:
-    """None where it was never begun."""
+    """Return the design of a run's model; None where the run was never started."""
     try:
         return design_of(read_recipe(Folder(run.folder).config)[0].model_name)
     except UserError:
@@ -185,13 +185,13 @@ def _run(run: Trained) -> Facts:
 
 
 def _cost(costs: Sequence[Facts]) -> Facts:
-    """Of each kind that is known: each seed's, and their mean."""
+    """Return the costs that are known: one value per seed, and their mean."""
     found = {key: [cost[key] for cost in costs if cost[key] is not None] for key in (costs[0] if costs else {})}
     return {key: {"each": each, "mean": mean(each)} for key, each in found.items() if each}
 
 
 def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
-    """At the places that all of them have."""
+    """Average curves at the places that all of them have."""
     maps = [dict((int(x), y) for x, y in curve) for curve in curves]
     shared = sorted(set.intersection(*(set(each) for each in maps))) if maps else []
     return [[x, mean(each[x] for each in maps)] for x in shared]
@@ -221,34 +221,36 @@ def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool
     }
 
 
-def _told(metric: Metric, recipe: Recipe, test: Unseen, floors: Mapping[str, float]) -> Facts:
+def _described(metric: Metric, recipe: Recipe, test: Unseen, floors: Mapping[str, float]) -> Facts:
     note, unit = metric.note(), metric.unit
     if metric is PERPLEXITY:
         token = TOKEN[recipe.tokens.kind]
         note, unit = f"{note}, of {token}s and, where there are several, ends of texts", f"a {token}"
     name = metric.called(test.targets)
-    said: Facts = {"key": metric.key, "name": name, "unit": unit, "better": metric.better, "note": note}
+    described: Facts = {"key": metric.key, "name": name, "unit": unit, "better": metric.better, "note": note}
     if metric.floor and metric.key in floors:
-        said["floor"] = {"value": floors[metric.key], "meaning": metric.floor.meaning}
-    return said
+        described["floor"] = {"value": floors[metric.key], "meaning": metric.floor.meaning}
+    return described
 
 
 def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
-    said = [f"{run.name}, seed {run.seed}: failed ({run.why})." for run in runs if run.why]
-    said += [
-        f"{run.name}, seed {run.seed}: was interrupted, and went on where it had stopped."
+    warnings = [f"{run.name}, seed {run.seed}, failed ({run.why})." for run in runs if run.why]
+    warnings += [
+        f"{run.name}, seed {run.seed}, was interrupted and resumed where it had stopped."
         for run in runs
         if run.interrupted
     ]
     if few:
-        said.append(f"The test set has fewer than {FEWEST} lines, too few for intervals to mean much: give more.")
+        warnings.append(f"The test set has fewer than {FEWEST} lines, too few for reliable intervals: give more.")
     if not test.held_out:
-        said.append("Measured on the validation set, which also chose the checkpoints: give --test for a fair figure.")
-    return said
+        warnings.append(
+            "The models were measured on the validation set, which also chose the checkpoints: give a test set."
+        )
+    return warnings
 
 
 def _alignments(by_name: ByName, test: Unseen) -> list[Facts]:
-    """The chosen sentences, each model's first seed beside the others'."""
+    """Show the attention of each model's first seed on the chosen sentences."""
     looks = {name: runs[0].facts["looks"] for name, runs in by_name.items()}
     found = []
     for number, place in enumerate(shown_places(test)):
@@ -259,13 +261,13 @@ def _alignments(by_name: ByName, test: Unseen) -> list[Facts]:
 
 
 def _mistakes(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
-    """Where models, their first seeds, differ most: by chrF of a sentence, or by how many are right."""
-    outputs = {name: said for name, runs in by_name.items() if (said := runs[0].facts["outputs"])}
+    """Find where the models' first seeds differ most: by sentence chrF, or by how many labels are right."""
+    outputs = {name: texts for name, runs in by_name.items() if (texts := runs[0].facts["outputs"])}
     if len(outputs) < 2:
         return []
     rows = []
     for place, (source, target) in enumerate(zip(test.sources, test.targets, strict=True)):
-        scores = {name: recipe.task.right(said[place], target) for name, said in outputs.items()}
+        scores = {name: recipe.task.right(texts[place], target) for name, texts in outputs.items()}
         rows.append((max(scores.values()) - min(scores.values()), place, source, target, scores))
     rows.sort(key=lambda row: (-row[0], row[1]))
     rows = [row for row in rows[:MISTAKES] if row[0] > 0]
@@ -275,8 +277,8 @@ def _mistakes(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
             "source": source if isinstance(source, str) else f"{recipe.task.words.example} {place + 1}",
             "reference": recipe.task.legible(source, target),
             "outputs": [
-                {"model": name, "text": recipe.task.legible(source, said[place]), "score": scores[name]}
-                for name, said in outputs.items()
+                {"model": name, "text": recipe.task.legible(source, texts[place]), "score": scores[name]}
+                for name, texts in outputs.items()
             ],
             "models": [{"name": name, **seen} for name, run in loaded.items() if (seen := looked(run, source))],
         }
@@ -285,7 +287,7 @@ def _mistakes(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
 
 
 def _mixtures(by_name: ByName, test: Unseen) -> list[Facts]:
-    """Every model's first seed with the one that counts, and all together: weights from the validation text."""
+    """Mix every model's first seed with the n-gram model, and all of them, with weights fitted on validation text."""
     runs = {name: load(some[0].folder) for name, some in by_name.items()}
     counting = [name for name, run in runs.items() if isinstance(run.model, Fits)]
     groups: list[tuple[str, ...]] = [(name, other) for name in runs for other in counting if name not in counting]
@@ -297,28 +299,27 @@ def _mixtures(by_name: ByName, test: Unseen) -> list[Facts]:
         try:
             weights = fit_weights(mixed)
             value = score_texts(mixed, test.sources, weights=weights).likelihood.per_token
-        except UserError:  # of different vocabularies
+        except UserError:  # their vocabularies differ
             continue
         shown = {name: round(weight, 4) for name, weight in zip(group, weights, strict=True)}
         found.append({"name": " + ".join(group), "weights": shown, "value": value})
     return found
 
 
-def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, tell: Tell) -> list[Trained]:
-    """With what was measured; one that cannot be is reported as failed. `tell` is called as it proceeds."""
+def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, on_progress: OnProgress) -> list[Trained]:
+    """Measure every run; one that cannot be measured is reported as failed."""
     found = list(runs)
 
     def proceed(place: int, share: float, what: str) -> None:
-        tell(
-            (place + share) / len(runs),
-            f"{runs[place].name}, seed {runs[place].seed} ({place + 1} of {len(runs)}): {what}",
-        )
+        name = f"{runs[place].name}, seed {runs[place].seed} ({place + 1} of {len(runs)})"
+        on_progress((place + share) / len(runs), f"{name}: {what}")
 
     for place, run in enumerate(runs):
         if run.why:
             continue
         try:
-            found[place] = replace(run, facts=measured(run.folder, test, beam=beam, tell=partial(proceed, place)))
-        except Exception as problem:  # whatever it is, it is one run's
+            facts = measured(run.folder, test, beam=beam, on_progress=partial(proceed, place))
+            found[place] = replace(run, facts=facts)
+        except Exception as problem:  # one run's error does not stop the others
             found[place] = replace(run, why=f"it could not be measured: {problem}")
     return found

@@ -1,7 +1,7 @@
-"""How far apart words are to a model: by gradients that arrive, and by time.
+"""How a model copes with distance: gradient norms by distance in tokens, and time by length.
 
-‖∂ ln p(target) / ∂x‖ against the distance of x: of a translator, tokens between x and the end of what it read, where a
-fixed vector would be taken; of a language model, tokens between x and the one that is predicted last.
+‖∂ ln p(target) / ∂x‖ against the distance of x: for a translator, tokens between x and the end of the source, where a
+fixed vector would be taken; for a language model, tokens between x and the last token that is predicted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from regard.predict.search import room
 from regard.run import Run
 
 ROWS = 32  # texts over which gradients are averaged
-FAR = 60  # tokens
+FAR = 60  # tokens: the greatest distance
 FEWEST = 4  # texts that are long enough for a distance to have a mean
 LENGTHS = (8, 16, 32, 64, 128, 256)
 REPEATS = 3
 
 
 def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, float]]:
-    """(distance, mean norm), for what it reads its tokens with; nothing of a model that does not score or counts."""
+    """Return (distance, mean gradient norm of the embeddings); nothing for a model that does not score or counts."""
     model, shown = run.model, inside(run.model)
     if not isinstance(model, Scores) or shown.reader is None:
         return []
@@ -48,8 +48,8 @@ def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, 
         batch = Batch.of_text(torch.tensor([[BOS, *ids[:width]] for ids in texts])).to(run.device)
     with torch.enable_grad(), reading(run.model) as embedded:
         log_probs = model.log_probs(batch)[0]
-        felt = log_probs[:, -1] if batch.source is None else log_probs
-        (slopes,) = torch.autograd.grad(felt.sum(), embedded[0])
+        predicted = log_probs[:, -1] if batch.source is None else log_probs
+        (slopes,) = torch.autograd.grad(predicted.sum(), embedded[0])
     real = torch.ones_like(log_probs, dtype=torch.bool) if batch.source is None else batch.source.mask
     readers = [seen for seen in shown.recurrences if seen.side == "source"]
     ends_first = bool(readers) and all(seen.backwards for seen in readers)  # the source is read last word first
@@ -57,7 +57,7 @@ def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, 
 
 
 def _by_distance(norms: Tensor, real: Tensor, *, backwards: bool) -> list[tuple[int, float]]:
-    """The mean over rows (rows, time) at each distance from the last real token, or from the first."""
+    """Average over rows (rows, time) at each distance from the last real token, or from the first."""
     places = torch.arange(norms.shape[1], device=norms.device)
     distances = real.sum(1, keepdim=True) - 1 - places if backwards else places.expand_as(norms)
     found = []
@@ -69,8 +69,8 @@ def _by_distance(norms: Tensor, real: Tensor, *, backwards: bool) -> list[tuple[
 
 
 def times(run: Run) -> list[tuple[int, float]]:
-    """(tokens, seconds) to read so many and, where it writes, to write as many: one text at a time, the least of a few
-    tries. Nothing of a model that does not read text."""
+    """Return (tokens, seconds) to read that many and, where a model generates, to write as many, one text at a time and
+    the fastest of a few repetitions. Return nothing for a model that does not read text."""
     model, first = run.model, run.fields[next(iter(run.fields))]
     if not isinstance(first, TextField):
         return []

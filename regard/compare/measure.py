@@ -1,7 +1,6 @@
-"""measure: all that a report says of one run, as JSON, so that it is measured once.
+"""Measure everything that a report shows about one run, once, as JSON.
 
-What is measured is kept beside the run, with the hash of its weights and of the test set: whoever comes again with the
-same ones finds it.
+The result is kept beside the run with the hash of its weights and of the test set, and used again if both are the same.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from regard.train.corpus import Corpus
 from regard.train.cost import first_batches, flops_per_token
 
 Facts = dict[str, Any]
-Tell = Callable[[float, str], None]  # the share that is done, from 0 to 1, and what is being done
-VERSION = 4  # of what is kept; another one is measured anew
-SHOWN = (0.5, 0.8, 0.95)  # sentences that are looked into: longer than so many of the test's
-FAST = {1: 8, 32: 64}  # lines at a time, and how many of them are timed
+OnProgress = Callable[[float, str], None]  # the share that is done, from 0 to 1, and what is being done
+VERSION = 4  # of the kept results; those of another version are measured again
+SHOWN = (0.5, 0.8, 0.95)  # quantiles of length of the test sentences whose attention is shown
+FAST = {1: 8, 32: 64}  # batch size in lines, and how many lines are timed
 SAMPLES = 3
-NO_LIMIT = 1 << 62  # tokens in a batch: how many lines go together is said in lines
+NO_LIMIT = 1 << 62  # tokens in a batch, whose size is given in lines
 
 
-# --- what is measured on -----------------------------------------------------------------------------------------
+# --- test data -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """Examples never trained on, and gold alignments where there are some."""
+    """Test examples, and gold alignments where there are some."""
 
     examples: tuple[tuple[Any, ...], ...]
     links: tuple[Links, ...] | None = None
@@ -61,12 +60,12 @@ class Unseen:
 
     @property
     def targets(self) -> list[Any]:
-        """Of a language model, the texts themselves."""
+        """The targets; for a language model, the texts themselves."""
         return [example[-1] for example in self.examples]
 
     @property
     def words(self) -> list[int]:
-        """Of each source; 0 where it is not a text."""
+        """The number of words of each source; 0 where it is not a text."""
         return [len(source.split()) if isinstance(source, str) else 0 for source in self.sources]
 
     @property
@@ -77,7 +76,7 @@ class Unseen:
 
 
 def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = None) -> Unseen:
-    """From these files; else the data's own test set; else the validation set."""
+    """Read test data from these files; else the data's own test set; else the validation set."""
     data = recipe.data.reading([find(str(file), Path()) for file in files]) if files else recipe.data
     split: Any = "test" if data.has_test else "valid"
     rows = tuple(examples(data, split, recipe.folder))
@@ -87,17 +86,19 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
     if align is not None:
         links = tuple(read_links(line) for line in read_lines(find(str(align), Path())))
         if len(links) != len(rows):
-            raise UserError(f"{align} has {len(links)} lines, and the test {len(rows)}: give one alignment for each.")
+            raise UserError(
+                f"{align} has {len(links)} lines, and the test set {len(rows)}: give one alignment for each."
+            )
     elif isinstance(data, World) and recipe.task.aligned:
         links = tuple(frozenset(pair.links) for pair in data.pairs("test"))
     return Unseen(rows, links, held_out=bool(files) or data.has_test)
 
 
-# --- what is measured --------------------------------------------------------------------------------------------
+# --- measurements --------------------------------------------------------------------------------------------
 
 
-def measured(folder: Path, test: Unseen, *, beam: int, tell: Tell) -> Facts:
-    """Found beside the run, or measured now; `tell` is called as it proceeds."""
+def measured(folder: Path, test: Unseen, *, beam: int, on_progress: OnProgress) -> Facts:
+    """Return the results that are kept beside the run, or measure it now."""
     place = Folder(folder).must_exist()
     key = [VERSION, content_hash(place.best) if place.best.exists() else "", test.hash, beam]
     kept = place.path.with_name(place.path.name + ".json")
@@ -107,13 +108,13 @@ def measured(folder: Path, test: Unseen, *, beam: int, tell: Tell) -> Facts:
             return facts
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    facts = {"key": key, **measure(load(folder), place, test, beam=beam, tell=tell)}
+    facts = {"key": key, **measure(load(folder), place, test, beam=beam, on_progress=on_progress)}
     write_atomically(kept, json.dumps(facts, ensure_ascii=False) + "\n")
     return facts
 
 
-def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, tell: Tell) -> Facts:
-    tell(0.0, "answers")
+def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: OnProgress) -> Facts:
+    on_progress(0.0, "answers")
     task, corpus = run.task, run.task.corpus(run.recipe)
     how = Decoding(beam=beam) if task.decoding and not task.decoding.sample else None
     values = task.outcomes(run, test.examples, how)
@@ -123,7 +124,7 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, tell: Tell) ->
         statistics[ALIGNMENT_ERROR.key] = ALIGNMENT_ERROR.statistics(found, test.links).tolist()
     entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict)]
     data = {split: _encoded(corpus, folder, split) for split in ("train", "valid")}
-    a_token = None  # floating-point operations of training on one
+    a_token = None  # floating-point operations of training per token
     if data["train"]:
         batches = corpus.batches(run.fields, data["train"], run.model)
         a_token = flops_per_token(run.model, first_batches(batches, run.device))
@@ -133,11 +134,11 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, tell: Tell) ->
         "training_tokens_per_second": mean(entry["tokens_per_second"] for entry in entries) if entries else None,
         "memory_mb": max((entry["memory"] for entry in entries if "memory" in entry), default=None),
     }
-    tell(0.5, "speed")
+    on_progress(0.5, "speed")
     raws = [raw for raw in test.sources if not isinstance(raw, str) or raw.strip()] or [""]
     for rows, count in FAST.items():
         cost[f"decoding_{rows}"] = speed(run, ([""] if run.whole_file else raws * count)[:count], rows=rows)
-    tell(0.75, "attention and gradients")
+    on_progress(0.75, "attention and gradients")
     return {
         "outputs": values if all(isinstance(value, str) for value in values) else [],
         "statistics": statistics,
@@ -153,7 +154,7 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, tell: Tell) ->
 
 
 def floors(run: Run, test: Unseen, train: Mapping[str, Encoded]) -> dict[str, float]:
-    """The value, by metric, that a model reaches without having learnt anything, where that is known."""
+    """Return the value of each metric that a model reaches without learning anything, where that is known."""
     field = run.fields["target"]
     try:
         ids = np.concatenate(field.encode(test.targets))
@@ -162,28 +163,27 @@ def floors(run: Run, test: Unseen, train: Mapping[str, Encoded]) -> dict[str, fl
     assert isinstance(field.shape, Numbered)
     counts = np.bincount(train["target"].tokens if train else ids[:0], minlength=field.shape.size)
     found = {metric: metric.floor.value(ids, counts) for metric in run.task.metrics if metric.floor and len(ids)}
-    # what the references themselves do not pass is no floor: BLEU where no sentence has four words
+    # a floor that the references themselves do not exceed is left out: BLEU where no sentence has four words
     passed = (m for m, floor in found.items() if m.better == "lower" or m.of(test.targets, test.targets) > floor)
     return {metric.key: found[metric] for metric in passed}
 
 
 def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:
-    """Tokens per second when `rows` inputs are worked on at a time, from raw input to answer.
+    """Measure tokens per second from raw input to answer, with `rows` inputs in a batch.
 
-    A translator writes, greedily, the translations of the lines; a language model samples `rows` texts at a time that
-    go on from one of them, every `rows`-th; <eos> is not counted. What gives labels reads, and the tokens are the
-    input's.
+    A translator uses greedy decoding; a language model samples `rows` continuations of one line at a time, of every
+    `rows`-th; <eos> is not counted. For classifiers and taggers, the tokens of the input are counted.
     """
     if rows < 1 or not raws:
         raise UserError(f"Speed needs at least 1 line and 1 row at a time, and got {len(raws)} and {rows}.")
-    raws = sorted(raws, key=len, reverse=True)  # like to like, as files are predicted
+    raws = sorted(raws, key=len, reverse=True)  # similar lengths together, as `predict` does
     usual = run.task.decoding
     how = replace(usual if usual and usual.sample else Decoding(), batch_tokens=NO_LIMIT)
     if "source" in run.fields:
         together = [raws[start : start + rows] for start in range(0, len(raws), rows)]
     else:
         together = [[raw] * rows for raw in raws[::rows]]
-    run.predict(together[0], how)  # what is done once is not timed
+    run.predict(together[0], how)  # warm-up, not timed
     began = time.perf_counter()
     answers = [answer for some in together for answer in run.predict(some, how)]
     seconds = time.perf_counter() - began
@@ -195,14 +195,14 @@ def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:
 
 
 def _samples(run: Run) -> list[str]:
-    """What it writes of itself, where it needs nothing to read."""
+    """Sample texts from a model that needs no input."""
     if "source" in run.fields or not isinstance(run.model, Generates):
         return []
     return [each.text for each in run.predict([""] * SAMPLES, Decoding(sample=True, temperature=0.8, max_length=60))]
 
 
 def _encoded(corpus: Corpus, folder: Folder, split: str) -> dict[str, Encoded]:
-    """What it was trained or validated on; nothing where that is gone."""
+    """Open the encoded training or validation data; return nothing where it is gone."""
     try:
         return {side: Encoded.open(folder.data, f"{split}.{side}") for side in corpus.sides}
     except (OSError, ValueError, UserError):
@@ -210,7 +210,7 @@ def _encoded(corpus: Corpus, folder: Folder, split: str) -> dict[str, Encoded]:
 
 
 def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:
-    """Each validation: after how much it came, and what it found."""
+    """Return the learning curve: seconds, tokens, FLOPs and metrics of each validation."""
     curve: Facts = {name: [entry[name] for entry in entries] for name in ("seconds", "tokens")}
     curve["flops"] = [tokens * a_token for tokens in curve["tokens"]] if a_token else []
     for name in METRICS:
@@ -220,16 +220,16 @@ def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:
 
 
 def shown_places(test: Unseen) -> list[int]:
-    """A few examples, from the middle one to a long one."""
+    """Choose a few examples, from the median length to a long one."""
     words = test.words
     order = sorted(range(len(words)), key=words.__getitem__)
     return list(dict.fromkeys(order[int(share * (len(order) - 1))] for share in SHOWN))
 
 
 def looked(run: Run, raw: Any) -> Facts | None:
-    """What it looked at, for a report; None where there is nothing to see."""
+    """Return the attention on an input, for a report; None where there is none to show."""
     try:
         seen = run.look(raw)
-    except UserError:  # empty, or longer than can be looked at
+    except UserError:  # the input is empty or too long
         return None
     return seen and dict(seen.facts(digits=4))

@@ -1,4 +1,4 @@
-"""plan: who takes part in a comparison, for how long, and where their runs lie."""
+"""Plan a comparison: its models, its budget, and the folders of its runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.models import design_of
 from regard.recipe import Recipe
 from regard.train.training import BUDGETS
 
-JOBS = 2  # of a demo, side by side, a thread each: a small model's products are too small for two threads
+JOBS = 2  # parallel runs of a demo, with a thread each: a small model's products are too small for two threads
 Kind = Literal["minutes", "tokens", "flops"]
 UNITS: dict[str, tuple[Kind, float]] = {
     "s": ("minutes", 1 / 60),
@@ -32,7 +32,7 @@ NUMBER = re.compile(rf"((?:\d+\.?\d*|\.\d+)(?:e\+?\d+)?)\s*({'|'.join(UNITS)})",
 
 @dataclass(frozen=True)
 class Budget:
-    """The same for every model."""
+    """The training budget, which is the same for every model."""
 
     kind: Kind
     amount: float
@@ -44,11 +44,13 @@ class Budget:
             kind, unit = UNITS[found[2]]
             amount = float(found[1]) * unit
         if not 0 < amount < math.inf:
-            raise UserError(f"--budget {text!r} is no budget: give minutes (10m), tokens (2e6tok) or FLOPs (1e15flop).")
+            raise UserError(
+                f"The budget {text!r} is not valid: give minutes (10m), tokens (2e6tok) or FLOPs (1e15flop)."
+            )
         return cls(kind, amount)
 
     def settings(self) -> list[str]:
-        """Over a recipe's own limits."""
+        """Return the settings that replace a recipe's own limits."""
         mine = {limit: "0" for limit in (*BUDGETS, "patience")}
         mine[self.kind] = str(int(self.amount)) if self.kind == "tokens" else repr(self.amount)
         return [f"train.{limit}={value}" for limit, value in mine.items()]
@@ -67,22 +69,26 @@ class Budget:
 
 @dataclass(frozen=True)
 class Contender:
-    """A model as it takes part: "rnn_lm cell=tanh"."""
+    """A model with its settings: "rnn_lm cell=tanh"."""
 
     name: str
     settings: tuple[str, ...]
 
     @classmethod
     def read(cls, text: str, recipe: Recipe | None = None, *, name: str = "") -> Contender:
-        """A model's name or file, and settings, of the model unless they say otherwise. The recipe's own model keeps
-        the recipe's settings."""
+        """Read a model's name or file, and settings, which are the model's unless they name a section. The recipe's own
+        model keeps the recipe's settings."""
         try:
             model, *more = shlex.split(text)
         except ValueError:
-            raise UserError(f'--model {text!r} is not a model with settings: write "rnn_lm cell=tanh".') from None
+            raise UserError(
+                f'The model {text!r} cannot be read: write a name and settings, as in "rnn_lm cell=tanh".'
+            ) from None
         for setting in more:
             if not re.match(r"[\w.]+=", setting):
-                raise UserError(f'--model {text!r}: {setting!r} is no setting; write "rnn_lm cell=tanh".')
+                raise UserError(
+                    f'The model {text!r} has {setting!r}, which is not a setting: write "rnn_lm cell=tanh".'
+                )
         settings = [setting if "." in setting.split("=")[0] else f"model.{setting}" for setting in more]
         own = [] if recipe and model == recipe.model_name else [f"model.name={model}"]
         short = Path(model).stem if model.endswith(".py") else model
@@ -110,7 +116,7 @@ class Entry:
 @dataclass(frozen=True)
 class Plan:
     recipe: Path
-    entries: tuple[Entry, ...]  # one seed after another, so that what is there early has every model
+    entries: tuple[Entry, ...]  # ordered by seed, so that every model is trained once before any is trained twice
     budget: Budget | None
 
     @property
@@ -127,12 +133,12 @@ def planned(
     folder: Path,
     settings: Sequence[str] = (),
 ) -> Plan:
-    """Every contender with every seed; what counts, which knows no chance, with one. Each recipe is read now, so that a
-    mistake is told before anything is trained."""
+    """Plan every model with every seed; an n-gram model, which has no randomness, with one. Each recipe is read now, so
+    that a mistake is reported before anything is trained."""
     base, _ = read_recipe(recipe, settings)
     twice = {one.slug for one in contenders if sum(one.slug == other.slug for other in contenders) > 1}
     if twice:
-        raise UserError(f"{', '.join(sorted(twice))} takes part more than once: give each model its own settings.")
+        raise UserError(f"{', '.join(sorted(twice))} is given more than once: give each model different settings.")
     limits = budget.settings() if budget else []
     entries = []
     for seed in range(base.seed, base.seed + seeds):
@@ -145,7 +151,7 @@ def planned(
 
 
 def counts(recipe: Recipe) -> bool:
-    """Whether the model is made by counting, and so is the same whatever the seed."""
+    """Return whether the model is fitted by counting, and so is the same for every seed."""
     task = recipe.task
     fields = task.learn(lambda: task.toy, task.tokens())
     with torch.device("meta"):

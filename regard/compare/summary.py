@@ -1,4 +1,4 @@
-"""words: what the numbers of a comparison say, in plain sentences, and nothing that their intervals do not bear."""
+"""Summarise a comparison in plain sentences, and claim nothing that its confidence intervals do not support."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Facts = Mapping[str, Any]
 ALL = "all sentences"
-NOTABLE = 1.2  # times as fast: worth a word
+NOTABLE = 1.2  # times as fast: worth a sentence
 
 
 def summary(comparison: Facts) -> list[str]:
@@ -17,7 +17,7 @@ def summary(comparison: Facts) -> list[str]:
         return ["No model could be measured."]
     sign = 1 if measure["better"] == "higher" else -1
     known.sort(key=lambda model: -sign * model["values"][measure["key"]]["mean"])
-    said = [
+    sentences = [
         *_untrained(comparison["measures"], known),
         *_first(comparison["pairs"], known, measure),
         *_by_length(known, measure, comparison["reads"]),
@@ -27,20 +27,20 @@ def summary(comparison: Facts) -> list[str]:
         *_cost(known, comparison["counts"]),
     ]
     if len(comparison["seeds"]) == 1:
-        said.append("One seed only: the intervals know other sentences, and nothing of chance in training.")
-    return said
+        sentences.append("There is only one seed: the intervals cover the choice of sentences, not chance in training.")
+    return sentences
 
 
 def _untrained(measures: Sequence[Facts], models: Sequence[Facts]) -> list[str]:
-    """Say so where no model is better than one that has learnt nothing, by the first measure that has such a floor."""
+    """Report where no model is better than an untrained one, by the first measure that has such a floor."""
     for measure in measures:
         values = [model["values"][measure["key"]]["mean"] for model in models if measure["key"] in model["values"]]
         if (floor := measure.get("floor")) and values:
             sign = 1 if measure["better"] == "higher" else -1
             best = sign * max(sign * value for value in values)
             level = f"is {number(best)}, and {number(floor['value'])} is {floor['meaning']}"
-            said = f"No model has learnt the task yet: the best {measure['name']} {level}; train longer."
-            return [] if sign * best > sign * floor["value"] else [said]
+            sentence = f"No model has learnt the task yet: the best {measure['name']} {level}; train longer."
+            return [] if sign * best > sign * floor["value"] else [sentence]
     return []
 
 
@@ -52,7 +52,7 @@ def _first(pairs: Sequence[Facts], ranked: Sequence[Facts], measure: Facts) -> l
     most = "highest" if measure["better"] == "higher" else "lowest"
     which = f"the {most} {measure['name']}:" if len(ranked) > 1 else measure["name"]
     around = f" ({number(value['low'])} to {number(value['high'])})" if value["low"] is not None else ""
-    said = [f"{best['name']} has {which} {number(value['mean'])}{around}{mean_of}."]
+    sentences = [f"{best['name']} has {which} {number(value['mean'])}{around}{mean_of}."]
     level, behind = [], []
     pair_of = {frozenset((pair["first"], pair["second"])): pair for pair in pairs if pair["where"] == ALL}
     for other in ranked[1:]:
@@ -62,41 +62,43 @@ def _first(pairs: Sequence[Facts], ranked: Sequence[Facts], measure: Facts) -> l
         else:
             behind.append(f"{other['name']} has {number(other['values'][measure['key']]['mean'])}")
     if level:
-        said.append(f"It cannot be told apart from {listed(level)}: other sentences or seeds may turn that round.")
+        sentences.append(
+            f"The difference to {listed(level)} is not significant: other sentences or seeds may reverse it."
+        )
     if behind:
-        said.append(f"Further behind than chance explains: {listed(behind)}.")
-    return said
+        sentences.append(f"Significantly behind: {listed(behind)}.")
+    return sentences
 
 
 def _by_length(ranked: Sequence[Facts], measure: Facts, reads: str) -> list[str]:
-    """From short to long, where the intervals of a model's first and last bucket are apart."""
-    said = []
+    """Compare short and long sentences, where the intervals of a model's first and last bucket do not overlap."""
+    changes = []
     for model in ranked:
         buckets = model["lengths"]
         if len(buckets) < 2:
             continue
         short, long = buckets[0], buckets[-1]
         if short["low"] > long["high"] or short["high"] < long["low"]:
-            said.append(f"{model['name']} goes from {number(short['mean'])} to {number(long['mean'])}")
-    if not said:
+            changes.append(f"{model['name']} goes from {number(short['mean'])} to {number(long['mean'])}")
+    if not changes:
         return []
     buckets = ranked[0]["lengths"]
     last = buckets[-1]
     longest = f"{last['from']} and more" if last["to"] is None else f"{last['from']} to {last['to']}"
     beyond = f"{reads}s of at most {buckets[0]['to']} words to those of {longest}"
-    return [f"In {measure['name']}, from {beyond}, {listed(said)}."]
+    return [f"In {measure['name']}, from {beyond}, {listed(changes)}."]
 
 
 def _long(comparison: Facts) -> list[str]:
-    """Who is ahead on long sentences."""
-    said = []
+    """Report which models are better on long sentences."""
+    leads = []
     for pair in comparison["pairs"]:
         if pair["where"] != ALL and pair["better"]:
             behind = pair["second"] if pair["better"] == pair["first"] else pair["first"]
             least, most = sorted((abs(pair["low"]), abs(pair["high"])))
             around = f"({number(least)} to {number(most)})"
-            said.append(f"{pair['better']} is {number(abs(pair['difference']))} ahead of {behind} {around}")
-    return [f"On {comparison['long']}, {listed(said)}."] if said else []
+            leads.append(f"{pair['better']} is {number(abs(pair['difference']))} ahead of {behind} {around}")
+    return [f"On {comparison['long']}, {listed(leads)}."] if leads else []
 
 
 def _alignment(comparison: Facts, ranked: Sequence[Facts]) -> list[str]:
@@ -113,17 +115,18 @@ def _mixed(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[s
         return []
     best = min(better, key=lambda mix: mix["value"])
     shares = [f"{name} ({share:.2f})" for name, share in best["weights"].items() if share >= 0.01]
-    return [f"The first seeds mixed, {listed(shares)}, have {number(best['value'])}."]
+    return [f"A mixture of the first seeds of {listed(shares)} has {number(best['value'])}."]
 
 
 def _cost(ranked: Sequence[Facts], counts: str) -> list[str]:
-    said = []
+    sentences = []
     for key, doing, what in (("training_tokens_per_second", "trains", counts), ("decoding_32", "is used", "tokens")):
         found = sorted((model["cost"][key]["mean"], model["name"]) for model in ranked if key in model["cost"])
         if len(found) > 1 and found[-1][0] > NOTABLE * found[0][0]:
             (slow, last), (fast, first) = found[0], found[-1]
-            said.append(f"{first} {doing} fastest here, {fast:,.0f} {what} a second; {last} slowest, {slow:,.0f}.")
-    return said
+            slowest = f"{last} is the slowest with {slow:,.0f}"
+            sentences.append(f"{first} {doing} fastest here, {fast:,.0f} {what} per second; {slowest}.")
+    return sentences
 
 
 def covers_0(pair: Facts) -> bool:
