@@ -1224,7 +1224,7 @@ IN_THE_WAY: dict[str, tuple[str, Damage, str]] = {
     "a folder as the fields": ("fields.json", some_folder, "fields.json cannot be written"),
     "a file as a folder": ("last", a_file, "state.safetensors cannot be written"),
     "a file as the folder of the data": ("data", a_file, "data cannot be written"),
-    "a model without a recipe": ("model.safetensors", a_file, "model.safetensors is there without the config.toml"),
+    "a model without a recipe": ("model.safetensors", a_file, "model.safetensors exists without the config.toml"),
 }
 
 

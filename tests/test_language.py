@@ -761,7 +761,7 @@ def test_a_carried_state_that_does_not_fit_is_refused(begun, damage):
     DAMAGES[damage](tensors, facts)
     write_tensors(last, tensors, facts)
     try:
-        with pytest.raises(UserError, match=r"^The state in .* does not fit the run: .*carr[^.]*") as refused:
+        with pytest.raises(UserError, match=r"^The state in .* does not fit the run \(.*carr[^.]*") as refused:
             session(begun, "run")
         assert "\n" not in str(refused.value)
     finally:

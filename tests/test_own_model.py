@@ -241,7 +241,7 @@ def test_a_link_into_a_run_is_no_way_around_nor_is_the_keyboard(run: Path) -> No
 
 
 def test_a_run_is_not_started_around_its_code(place: Path) -> None:
-    with pytest.raises(UserError, match="choose another folder with -o"):
+    with pytest.raises(UserError, match="choose another run folder"):
         Session(recipe_in(place, "my_model.py"), place)
     assert not (place / "config.toml").exists()
 

@@ -192,7 +192,7 @@ def test_a_model_that_keeps_state_on_itself_is_refused_in_one_sentence(place: Pa
     recipe = recipe_of(place, writer("on self"))
     done = call("train", recipe, *TINY, f"seed={seed}", "-o", "run")
     assert done.code == 1 and done.err.count("\n") == 1
-    words = r"own.py cannot learn from two examples: .*a beam claims ln p = -\S+ for what the model itself gives -\S+:"
+    words = r"own.py cannot learn from two examples: .*beam search gives an output ln p = -\S+, teacher forcing -\S+:"
     assert re.search(words, done.err) and "State.carry" in done.err, done.err
 
 

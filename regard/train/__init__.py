@@ -1,4 +1,4 @@
-"""train: from a recipe to a run. `regard.train(…)` trains from Python; its parts are modules of this package."""
+"""train: make a run from a recipe. `regard.train(…)` trains from Python; its parts are modules of this package."""
 
 import sys
 from types import ModuleType
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Train(ModuleType):
-    """The package is also the function: a person who writes regard.train(…) need not know that it is a package."""
+    """The package can be called as the function: regard.train(…)."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         from regard.train.api import train

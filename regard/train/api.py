@@ -1,4 +1,4 @@
-"""Training from Python: a recipe, perhaps with data that the program holds, and a run folder in; a Run out."""
+"""Train from Python: from a recipe, with data from memory or files, into a run folder, and return a Run."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def training(
     threads: int = 0,
     device: str = "cpu",
 ) -> Iterator[Progress]:
-    """The same step by step: `for progress in regard.training(…)`. Leaving the loop saves a checkpoint.
+    """Train step by step: `for progress in regard.training(…)`. Leaving the loop saves a checkpoint.
 
-    PyTorch's global random generator is the caller's again between two steps.
+    PyTorch's global random generator is restored between two steps.
     """
     folder = Folder(out)
     machine.use_threads(threads)
@@ -96,7 +96,7 @@ def training(
 def recipe_for(
     given: str | Path | Mapping[str, Any] | Recipe, folder: Folder, data: Any, valid: Any, settings: Mapping[str, Any]
 ) -> Recipe:
-    """The recipe that was given, with these settings over it and these examples as its data."""
+    """Return the recipe that was given, with these settings and these examples as its data."""
     if isinstance(given, Recipe):
         table, place = tomllib.loads(given.to_toml()), given.folder
     elif isinstance(given, Mapping):
@@ -131,7 +131,7 @@ def recipe_for(
 
 
 def keep(task: Task, folder: Folder, data: Any, valid: Any) -> Request:
-    """Write examples into the run folder; those of an earlier attempt must be the same. What `new` is asked for."""
+    """Write examples to the run folder, the same as in an earlier attempt, and return the request for `new`."""
     place = folder.path.resolve() / EXAMPLES
     kept, files = {}, {}
     with writing(place):
@@ -145,7 +145,7 @@ def keep(task: Task, folder: Folder, data: Any, valid: Any) -> Request:
             if folder.is_run() and (not path.exists() or content_hash(path) != content_hash(unfinished)):
                 unfinished.unlink()
                 raise UserError(
-                    f"The data has changed since {folder.path} was begun: give what it was begun with, or another out."
+                    f"The data has changed since {folder.path} was started: give the same data, or another out."
                 )
             unfinished.replace(path)
             files[split] = str(path)

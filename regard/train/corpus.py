@@ -1,4 +1,4 @@
-"""The data of a recipe as training sees it: examples, fields learnt from them, batches, and validation."""
+"""The data of a recipe for training: examples, fields learnt from them, batches, and validation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Metrics = dict[str, float]
 
 
 class Corpus:
-    """Examples of their own, in batches of like lengths. A task may have another kind."""
+    """Separate examples, in batches of similar lengths. A task may have another kind of corpus."""
 
-    whole_file = False  # one text, in pieces
+    whole_file = False  # True: one long text, in pieces
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -37,7 +37,7 @@ class Corpus:
         self.noun = recipe.task.words.example  # what an example is called
 
     def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
-        """The raw sides of each example of a split."""
+        """Yield the raw sides of each example of a split."""
         return examples(self.recipe.data, split, self.recipe.folder)
 
     @cached_property
@@ -49,7 +49,7 @@ class Corpus:
         return fields
 
     def fits(self, example: Sequence[Sized]) -> bool:
-        """Whether an encoded example is neither empty nor too long."""
+        """Return whether an encoded example is neither empty nor too long."""
         longest = self.recipe.tokens.longest
         return all(0 < len(ids) <= longest for ids in example[:2])
 
@@ -60,17 +60,17 @@ class Corpus:
         return counted(len(next(iter(encoded.values()))), self.noun)
 
     def remarks(self) -> list[str]:
-        """What a person should know of how the data was read."""
+        """Return remarks for the user on how the data was read."""
         return []
 
     def prepare(self, model: object, encoded: Sides) -> None:
-        """What a model is to know of the training data before its first step."""
+        """Give a model what it needs from the training data before its first step."""
 
     def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
-        """The loss over the validation examples; the task's metrics where one of them decides or they cost little; and
-        a few outputs."""
+        """Return the validation loss, the task's metrics where one of them chooses the checkpoint or they cost little,
+        and a few outputs."""
         task, found = run.task, loss_over(run, Examples(run.fields, encoded))
-        cheap = task.decoding is None  # nothing is written step by step, so every validation measures all that it can
+        cheap = task.decoding is None  # no text is generated, so every validation measures all metrics
         measured = cheap or self.recipe.metric is not LOSS
         some = self.valid if measured else self.valid[:SHOWN_SAMPLES]
         greedy = None if cheap else Decoding()
@@ -85,13 +85,13 @@ class Corpus:
 
 
 def by_side(fields: Fields, examples: Iterable[Sequence[Any]]) -> dict[str, Any]:
-    """The raw values of each side that examples give; what is read beside the source is made of it."""
+    """Return the raw values of each side that examples hold; other sides are derived from the source."""
     given = [side for side in fields if fields[side].shape is not None]
     return dict(zip(given, zip(*examples, strict=True), strict=True))
 
 
 def loss_over(run: Run, examples: Examples) -> Metrics:
-    """The mean loss of a token, and how many there were."""
+    """Return the mean loss per token, and the number of tokens."""
     nll, tokens = 0.0, 0
     with torch.inference_mode():
         for indices in validation_plan(*examples.lengths, tokens=VALID_TOKENS):

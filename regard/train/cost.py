@@ -1,4 +1,4 @@
-"""What a model costs to train, in floating-point operations.
+"""The cost of training a model, in floating-point operations (FLOPs).
 
 training FLOPs = flops_per_token · target tokens seen           counted, where Vaswani 2017 (Table 2) estimates them
 """
@@ -16,32 +16,32 @@ from regard.interface import Batch, Fits, Learns, UserError
 from regard.layers.fast.switch import plain
 from regard.train.training import Batches
 
-COUNTED = 8  # batches
+COUNTED = 8  # batches whose operations are counted
 
 
 def flops_per_token(model: nn.Module, batches: Iterable[Batch]) -> float:
-    """Of training, for each target token of these batches: a token of a text, a sentence's label or a word's tag."""
+    """Count training FLOPs per target token of these batches: a token of a text, a sentence's label or a word's tag."""
     counted = [flops(model, batch) for batch in batches]
     return sum(operations for operations, _ in counted) / max(1, sum(tokens for _, tokens in counted))
 
 
 def first_batches(batches: Batches, device: torch.device) -> Iterator[Batch]:
-    """Enough of the training data to know what a token costs."""
+    """Take enough of the training data to measure the cost of a token."""
     return (batches.get(0, index).to(device) for index in range(min(COUNTED, batches.count(0))))
 
 
 def flops(model: nn.Module, batch: Batch) -> tuple[int, int]:
-    """Floating-point operations of one training step, the loss of this batch and its gradient; and its target tokens.
+    """Count the FLOPs of one training step, the loss of this batch and its gradient; and its target tokens.
 
     Products of matrices are counted, a multiplication and an addition as two, padding included where it is computed;
-    elementwise operations, softmax, distances, table look-ups and the optimiser's own are not. The model is left as it
-    was. One that is made by counting costs 0.
+    elementwise operations, softmax, distances, table look-ups and the optimiser's own are not. The model does not
+    change. A model that is fitted by counting costs 0.
     """
     if isinstance(model, Fits):
         return 0, 0
     if not isinstance(model, Learns):
-        raise UserError("This model does not learn by gradient descent: it has no loss whose operations to count.")
-    learner = copy.deepcopy(model).train()  # whose gradients and running means are nobody's
+        raise UserError("This model does not learn by gradient descent, since it has no loss: give it a method loss.")
+    learner = copy.deepcopy(model).train()  # so that gradients and running means of the model do not change
     device = batch.device
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),

@@ -1,4 +1,4 @@
-"""TensorBoard event files of a run: what each step and each validation reports, as scalars."""
+"""Write TensorBoard event files: the numbers of each step and each validation, as scalars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from regard.checkpoint import writing
 from regard.interface import Progress, UserError
 
-STEP = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # what is written of each step
+STEP = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # written at each step
 
 
 def require_tensorboard() -> None:
@@ -20,12 +20,12 @@ def require_tensorboard() -> None:
         )
 
 
-def with_events(steps: Iterable[Progress], folder: Path, begun_at: int) -> Iterator[Progress]:
-    """The same steps, each written down; what an earlier attempt wrote of steps after `begun_at` is superseded."""
+def with_events(steps: Iterable[Progress], folder: Path, start: int) -> Iterator[Progress]:
+    """Yield the same steps and write each one; what an earlier attempt wrote after step `start` is replaced."""
     from torch.utils.tensorboard import SummaryWriter
 
     with writing(folder):
-        writer = SummaryWriter(str(folder), purge_step=begun_at + 1)
+        writer = SummaryWriter(str(folder), purge_step=start + 1)
     with writer:
         for progress in steps:
             scalars = {f"train/{name}": vars(progress)[name] for name in STEP}

@@ -1,4 +1,4 @@
-"""The loop: for everything that Learns. It yields Progress; callers print, save and plot.
+"""The training loop, for every model that Learns. It yields Progress; callers print, save and plot.
 
 Each step: gradients of −Σ log p / tokens over `accumulate` batches;  g ← min(1, θ/‖g‖) g;  AdamW (Loshchilov 2019).
 Everything the next step depends on is in `Training`.
@@ -22,19 +22,19 @@ from regard.train.schedule import rate
 from regard.train.training import Batches, TrainConfig, Training
 from regard.train.weights import load_weights, mean_weights, weights
 
-# Looks at the model, in evaluation mode, and returns metrics (with "loss" among them) and a few outputs.
+# Validates the model, in evaluation mode, and returns metrics (with "loss" among them) and a few outputs.
 Validation = Callable[[], tuple[dict[str, float], tuple[Sample, ...]]]
 
 
 def kept(tensor: Tensor) -> Tensor:
-    """Without its history, and as exact as the state that a model begins with."""
+    """Detach a carried state, and return it in the precision of a model's initial state."""
     return tensor.detach().float() if tensor.dtype is torch.bfloat16 else tensor.detach()
 
 
 @contextlib.contextmanager
 def averaged(training: Training) -> Iterator[None]:
-    """While this lasts, the model has the mean of the snapshots' weights, and is in evaluation mode. A snapshot is of
-    the smoothed weights, where training smooths."""
+    """Within this block, the model has the mean weights of the snapshots and is in evaluation mode. Snapshots are taken
+    from the moving average of weights, where there is one."""
     own = {name: tensor.clone() for name, tensor in weights(training.model).items()}
     was_random = torch.get_rng_state()
     if len(training.snapshots) > 1 or training.smoothed:
@@ -51,12 +51,12 @@ def averaged(training: Training) -> Iterator[None]:
 def train_steps(
     training: Training, batches: Batches, *, validate: Validation, save_best: Callable[[], None]
 ) -> Iterator[Progress]:
-    """Steps until the budget is used. A caller that stops early, at any Progress, may save and go on later.
+    """Train until the budget is used. A caller may stop at any Progress, save and resume later.
 
-    `save_best` is called, with the best weights in the model, whenever a validation was the best so far.
+    `save_best` is called, with the best weights in the model, whenever a validation is the best so far.
     """
     if not isinstance(training.model, Learns):
-        raise UserError("This model does not learn by gradient descent: it has no loss.")
+        raise UserError("This model does not learn by gradient descent, since it has no loss: give it a method loss.")
     config, model = training.config, training.model
     parameters = list(training.parameters.values())
     model.train()
@@ -102,7 +102,7 @@ def train_steps(
         found: dict[str, Any] = {}
         if training.step % config.validate_every == 0 or training.done(batches) >= 1:
             found = validated(training, validate, save_best)
-        done = training.done(batches)  # validating took time, too
+        done = training.done(batches)  # validation takes time, too
         finished = "the budget is used" if done >= 1 else None
         if training.gave_up:
             finished = f"early stopping, {training.stale} validations without a better {training.metric.name}"
@@ -125,7 +125,7 @@ def train_steps(
 def fit_steps(
     training: Training, texts: Texts, *, validate: Validation, save_best: Callable[[], None]
 ) -> Iterator[Progress]:
-    """The one step of a model that counts."""
+    """Train a model that counts, in one step."""
     model = training.model
     assert isinstance(model, Fits)
     if training.step:
@@ -164,7 +164,7 @@ def loss_of(model: Learns, batch: Batch, config: TrainConfig, device: torch.devi
 
 
 def validated(training: Training, validate: Validation, save_best: Callable[[], None]) -> dict[str, Any]:
-    """What a validation adds to a report."""
+    """Validate and return what that adds to Progress."""
     began = time.perf_counter()
     snapshot = {name: training.smoothed.get(name, own).clone() for name, own in weights(training.model).items()}
     training.snapshots = [*training.snapshots, snapshot][-training.config.average :]
@@ -180,7 +180,7 @@ def validated(training: Training, validate: Validation, save_best: Callable[[], 
 
 
 def not_finite(training: Training, batch: Batch, random: Tensor, what: str) -> UserError:
-    """The sentence for a loss or gradient that is not finite: it names the first module where that shows."""
+    """Return the error for a loss or gradient that is not finite; it names the first module where that shows."""
     culprit = first_not_finite(training, batch, random)
     return UserError(
         f"The {what} was not finite at step {training.step + 1}, first in {culprit}: "

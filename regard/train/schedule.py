@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what share of the full rate a step gets, after a linear warm-up.
+"""Learning-rate schedules: the share of the full learning rate that a step gets, after a linear warm-up.
 
 inverse-sqrt  √(warm-up / step) (Vaswani 2017, 5.3);  linear  1 − done;  cosine  ½(1 + cos π·done);  constant  1
 `done` is the share of the run's budget that is used, in [0, 1].
@@ -21,5 +21,5 @@ SCHEDULES: dict[ScheduleName, Callable[[int, int, float], float]] = {
 
 
 def rate(name: ScheduleName, *, step: int, warmup: int, done: float) -> float:
-    """The share of the full learning rate at this step (the first is 1)."""
+    """Return the share of the full learning rate at this step (the first is 1)."""
     return min(1.0, step / max(1, warmup)) * SCHEDULES[name](step, warmup, min(1.0, done))

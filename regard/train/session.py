@@ -1,6 +1,6 @@
-"""A training session: a recipe and a run folder in, Progress out.
+"""A training session: it takes a recipe and a run folder, and yields Progress.
 
-Opening one reads and encodes the data, builds the model and, where the folder holds an earlier attempt, takes it up
+Opening one reads and encodes the data, builds the model and, where the folder holds an earlier attempt, resumes it
 exactly where it stopped.
 """
 
@@ -42,10 +42,11 @@ from regard.train.transfer import Taken, fields_from, find_run, load_fitting
 from regard.train.weights import weights
 
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
-MAY_CHANGE = {"train.tensorboard"}  # nothing that is learnt depends on it
-SAVE_EVERY = 60.0  # seconds: the most work that a crash can cost
+MAY_CHANGE = {"train.tensorboard"}  # which does not affect training
+SAVE_EVERY = 60.0  # seconds between checkpoints: the most work that a crash can cost
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
+ELSEWHERE = "choose another run folder (-o on the command line)"
 SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
@@ -61,8 +62,8 @@ class Session:
             refuse_changes(recipe, self.folder)
         elif self.folder.best.exists():
             raise UserError(
-                f"{self.folder.best} is there without the config.toml it was trained with, and training would replace "
-                "it: restore config.toml, or choose another folder with -o."
+                f"{self.folder.best} exists without the config.toml it was trained with, and training would replace "
+                f"it: restore config.toml, or {ELSEWHERE}."
             )
         if recipe.train.tensorboard:
             require_tensorboard()
@@ -70,13 +71,13 @@ class Session:
         self._try_code(recipe)
         facts = self._facts(recipe)
         if self.device.type == "cpu" and facts["precision"] != "float32":
-            machine.probe_bf16()  # answers while the data is read
+            machine.probe_bf16()  # in the background, while the data is read
         self.recipe = recipe
         self.corpus: Corpus = recipe.task.corpus(recipe)
         teacher = recipe.train.from_
         self.teacher = find_run(teacher, recipe.folder) if teacher and not self.resumed else None
         self.fields = self._fields()
-        self.left_out: dict[str, int] = {}  # examples of a split that are empty on one side, or too long
+        self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = build_model(recipe, self.fields).to(self.device)
         self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
@@ -85,7 +86,7 @@ class Session:
         settings = dataclasses.replace(recipe.train, precision=precision, tokens=self._most_tokens(model))
         self.training = Training(model, settings, self.device, metric=recipe.metric)
         self.corpus.prepare(model, self.encoded["train"])
-        self.taken: Taken | None = None  # of the run that this one starts from
+        self.taken: Taken | None = None  # weights from the run that this one fine-tunes
         torch.manual_seed(recipe.seed)
         if self.resumed:
             saved = read_tensors(self.folder.last)
@@ -97,26 +98,25 @@ class Session:
                 self.taken = load_fitting(model, recipe, self.fields, self.teacher, recipe.train.parts)
             self.folder.write_facts({**facts, "precision": precision})
             self.save()
-        # last of the files: a folder without it was never begun, one with it has them all
+        # written last: a folder without it was never started, one with it has all files
         write_atomically(self.folder.config, recipe.to_toml(placed=True))
 
     # --- opening ---
 
     def _try_code(self, recipe: Recipe) -> None:
-        """What is wrong with a file of one's own is said before the data is read."""
+        """Try the user's files, so that an error in them is reported before the data is read."""
         if self.resumed:
             refuse_other_code(recipe.code(), self.folder)
         for file in recipe.code():
             if Path(file).is_relative_to(self.folder.path.resolve()):
                 raise UserError(
-                    f"{file} lies inside {self.folder.path}, and code inside a run is never executed: "
-                    "choose another folder with -o."
+                    f"{file} lies inside {self.folder.path}, and code inside a run is never executed: {ELSEWHERE}."
                 )
         if recipe.code():
             try_out(recipe)
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
-        """The machine and the data, as they were when the run began."""
+        """Describe the machine and the data as they were when the run started."""
         fingerprint = recipe.data.fingerprint(recipe.folder)
         files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
         if self.resumed:
@@ -130,15 +130,15 @@ class Session:
         return {**machine.facts(), **found, "precision": recipe.train.precision}
 
     def _precision(self, wanted: Precision) -> Precision:
-        """What is meant by auto, here."""
+        """Return what `auto` means on this machine."""
         if wanted == "bfloat16" and self.device.type == "cpu" and not machine.bf16_gain():
-            raise UserError("bfloat16 does not run on this processor: set train.precision to float32, with another -o.")
+            raise UserError("bfloat16 does not run on this processor: start a new run with train.precision = float32.")
         if wanted == "auto":
             return "bfloat16" if self.device.type == "cpu" and machine.bf16_gain() > 1.5 else "float32"
         return wanted
 
     def _most_tokens(self, model: nn.Module) -> int:
-        """The budget in tokens, where there is one in FLOPs too."""
+        """Return the budget in tokens, into which a budget in FLOPs is converted."""
         limit = self.recipe.train
         if not limit.flops or isinstance(model, Fits):
             return limit.tokens
@@ -147,7 +147,7 @@ class Session:
         return min(most, limit.tokens or most)
 
     def _fields(self) -> Fields:
-        # what an attempt that failed before it began has left may be of other data
+        # files of an attempt that failed before its first step may come from other data
         if self.resumed:
             return Fields.read(self.folder.fields, self.recipe.task.fields)
         if self.teacher:
@@ -158,7 +158,7 @@ class Session:
         return fields
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
-        """Each side, on the disk."""
+        """Encode each side of a split on the disk."""
         left_out = left_out_of(self.folder.data, split) if self.resumed else None
         if left_out is None:
             with writing(self.folder.data), ExitStack() as stack:
@@ -177,7 +177,7 @@ class Session:
         return encoded
 
     def _encode(self, split: Split, adds: Sequence[Callable[..., None]]) -> int:
-        """Write all examples, a side with each of these functions; how many were left out."""
+        """Write all examples, each side with one of these functions; return how many were left out."""
         left_out, whole = 0, self.corpus.whole_file
         for chunk in some_at_once(self.corpus.examples(split), LINES_AT_ONCE):
             every = self.fields.encode(by_side(self.fields, chunk), continued=whole)
@@ -201,7 +201,7 @@ class Session:
         return sum(parameter.numel() for parameter in self.run.model.parameters())
 
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
-        """The first training texts, side after side: as written, in tokens, and put together again."""
+        """Yield the first training texts, side after side: as written, in tokens, and decoded again."""
         texts = [field for side in self.fields if isinstance(field := self.fields[side], TextField)]
         for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
             for text, field in zip(example, texts, strict=False):
@@ -212,7 +212,7 @@ class Session:
     # --- stepping ---
 
     def steps(self) -> Iterator[Progress]:
-        """Train until the budget is used, saving on the way. Whoever stops earlier calls `save`."""
+        """Train until the budget is used, and save checkpoints. A caller that stops earlier calls `save`."""
         attempt = int(time.time())
         saved = time.monotonic()
         validate = partial(self.corpus.validate, self.run, self.encoded["valid"])
@@ -232,7 +232,7 @@ class Session:
             yield progress
 
     def save(self) -> None:
-        """All that the next step depends on."""
+        """Save a checkpoint: all that the next step depends on."""
         write_tensors(self.folder.last, self.training.tensors(), self.training.facts())
 
     def save_best(self) -> None:
@@ -250,14 +250,14 @@ class Session:
 
 
 def hashes(folder: Path, split: Split) -> list[str]:
-    """Of the files of an encoded split."""
+    """Hash the files of an encoded split."""
     return [content_hash(file) for file in sorted(folder.glob(f"{split}.*.npy"))]
 
 
 def left_out_of(folder: Path, split: Split) -> int | None:
-    """How many pairs were left out of an encoded split; None where its files are not as they were written.
+    """Return how many pairs were left out of an encoded split; None where its files have changed.
 
-    They are then written anew: they hold nothing that the text and the tokenizer do not say.
+    They are then written again: they hold nothing that does not follow from the text and the tokenizer.
     """
     try:
         left_out, *rest = (folder / split).read_text(encoding="utf-8").split()
@@ -267,19 +267,19 @@ def left_out_of(folder: Path, split: Split) -> int | None:
 
 
 def refuse_changes(recipe: Recipe, folder: Folder) -> None:
-    """The recipe of an existing run may ask for more of the same, and for nothing else."""
+    """Refuse a recipe that differs from the run's in more than a larger budget."""
     before, _ = read_recipe(folder.config)
     changed = [key for key in recipe.differences(before) if key not in MAY_CHANGE]
     other = [key for key in changed if key not in MAY_GROW]
     if other:
         raise UserError(
-            f"{folder.path} was begun with another recipe, which differs in {', '.join(other)}: "
-            "choose another folder with -o, or take those settings back."
+            f"{folder.path} was started with another recipe, which differs in {', '.join(other)}: "
+            f"{ELSEWHERE}, or restore those settings."
         )
     for key in changed:
         was, now = (each.train.__dict__[key.removeprefix("train.")] for each in (before, recipe))
         if was == 0 or 0 < now < was:  # 0: no limit
             raise UserError(
-                f"{folder.path} was begun with {key} = {was}, and {now} is less: a run can only be made longer; "
-                "choose another folder with -o, or take the setting back."
+                f"{folder.path} was started with {key} = {was}, and {now} is less: a run can only be made longer; "
+                f"{ELSEWHERE}, or restore the setting."
             )

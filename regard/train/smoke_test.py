@@ -1,5 +1,5 @@
-"""A smoke test: before any data is read, a user's model learns from two examples, answers, and tells the truth about
-the probability of what it wrote."""
+"""A smoke test: before any data is read, a user's model is trained on two examples, generates, and its probability of
+what it wrote is checked."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from regard.recipe import Recipe
 from regard.run import Run, build_model
 from regard.train.corpus import by_side
 
-WRITTEN = 9  # tokens, at most: in so many steps hypotheses change their order
+WRITTEN = 9  # tokens, at most: enough steps for hypotheses to change their order
 
 
 def try_out(recipe: Recipe) -> None:
-    """Build the model, and see that a user's own does what its task asks for."""
+    """Build the model, and check that a user-defined one has what its task needs."""
     task = recipe.task
     fields = task.learn(lambda: task.toy, task.tokens())
     model = build_model(recipe, fields)
     if not is_place(recipe.model_name):
-        return  # what is the user's own in it is a cell, which took a step when it was built
+        return  # only its cell is user-defined, and building it ran a step
     file = Path(recipe.model_name)
     missing = [method for method, promise in task.promises.items() if not isinstance(model, promise)]
     if missing:
         raise UserError(
             f"The model that {file} builds cannot be used for {task.name}, since it lacks {' and '.join(missing)}: "
-            "regard/interface.py says what they promise."
+            "add what regard/interface.py describes under these names."
         )
     if not isinstance(model, Fits):
         with usercode.blamed(file, f"The model in {file} cannot learn from two examples"):
@@ -54,8 +54,8 @@ def learn_and_use(run: Run) -> None:
 
 
 def check_beam(model: Any, fields: Fields, raws: dict[str, Any]) -> None:
-    """A beam's probability of what it wrote must be what the model gives it as a reference (teacher forcing): else
-    what is carried from step to step was not reordered with the hypotheses."""
+    """Check that beam search and teacher forcing give an output the same probability: otherwise the state was not
+    reordered with the hypotheses."""
     read = fields.encode({"source": raws["source"]} if "source" in fields else {})
     batch = fields.batch(read) if read else Batch.of_text(torch.full((2, 1), BOS))
     how = Decoding(beam=3, n_best=3, no_repeat=1)
@@ -72,6 +72,6 @@ def check_beam(model: Any, fields: Fields, raws: dict[str, Any]) -> None:
             log_prob = float(log_probs[: len(hypothesis.tokens) + hypothesis.finished].sum())  # cut off: without <eos>
             if abs(hypothesis.log_prob - log_prob) > 1e-3 * max(1.0, abs(log_prob)):
                 raise ValueError(
-                    f"a beam claims ln p = {hypothesis.log_prob:.4f} for what the model itself gives {log_prob:.4f}: "
+                    f"beam search gives an output ln p = {hypothesis.log_prob:.4f}, teacher forcing {log_prob:.4f}: "
                     "step must keep what it carries in State.carry, in tensors with a row for each hypothesis"
                 )

@@ -1,5 +1,5 @@
-"""A model on its way: everything that the next step depends on, saved and restored so that a run goes on as if it had
-never stopped."""
+"""The state of training: everything that the next step depends on, saved and restored so that a resumed run ends with
+the same weights as one that never stopped."""
 
 from __future__ import annotations
 
@@ -18,53 +18,55 @@ from regard.score.metrics import LOSS, Metric
 from regard.train.schedule import ScheduleName
 from regard.train.weights import Weights, learnt, leaves, load_weights, misfit, restored, taken
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's own names for what it keeps of each parameter
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's names for its state of each parameter
 Precision = Literal["auto", "float32", "bfloat16"]
-BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training, whichever is used up first
+BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training; the first one reached does
 SOME_TASKS = ("balance",)  # settings that only some tasks have
-# what is saved of a Training, beside its tensors
+# the fields of a Training that are saved with its tensors
 SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "best_loss", "stale")
 
 
 @dataclass(frozen=True)
 class TrainConfig(Settings):
-    steps: Count = 0  # stop after so many steps; 0: no limit
-    epochs: Count = 0  # stop after so many passes over the data; 0: no limit
-    minutes: Amount = 0.0  # stop after so many minutes; 0: no limit
-    tokens: Count = 0  # stop after so many target tokens; 0: no limit
-    flops: Amount = 0.0  # stop after so many floating-point operations in matrix products, about; 0: no limit
+    steps: Count = 0  # stop after this many steps; 0: no limit
+    epochs: Count = 0  # stop after this many passes over the data; 0: no limit
+    minutes: Amount = 0.0  # stop after this many minutes; 0: no limit
+    tokens: Count = 0  # stop after this many target tokens; 0: no limit
+    flops: Amount = 0.0  # stop after about this many floating-point operations in matrix products; 0: no limit
     batch_tokens: Positive = 4096  # tokens in a batch, padding included, on the longer side
-    accumulate: Positive = 1  # batches whose gradients make one step
-    learning_rate: Annotated[float, ABOVE_0] = 1e-3  # the highest, reached after warm-up
-    schedule: ScheduleName = "inverse-sqrt"  # how it falls after warm-up: constant, inverse-sqrt, linear, cosine
-    warmup: Count = 400  # steps of linear rise
-    weight_decay: Amount = 0.01  # of matrices, per step and learning rate
-    clip: Amount = 1.0  # the longest gradient; 0: no limit
-    precision: Precision = "auto"  # auto: bfloat16 where it is much faster here
+    accumulate: Positive = 1  # gradient accumulation: batches whose gradients make one step
+    learning_rate: Annotated[float, ABOVE_0] = 1e-3  # the highest learning rate, reached after warm-up
+    schedule: ScheduleName = "inverse-sqrt"  # learning-rate schedule: constant, inverse-sqrt, linear, cosine
+    warmup: Count = 400  # steps in which the learning rate rises linearly
+    weight_decay: Amount = 0.01  # weight decay of matrices, per step and learning rate
+    clip: Amount = 1.0  # gradient clipping: the largest norm; 0: no limit
+    precision: Precision = "auto"  # mixed precision; auto: bfloat16 where it is much faster here
     validate_every: Positive = 500  # steps between validations
-    metric: str = "loss"  # what makes a checkpoint the best one: loss, or a metric of the task (bleu, accuracy, f1 …)
-    patience: Count = 0  # stop after so many validations without a better one; 0: never
-    average: Positive = 1  # validate and keep the mean of the weights at this many validations
-    smooth: Share = 0.0  # the weights are a running mean over about this share of the steps so far; 0: the latest
-    tensorboard: bool = False  # write TensorBoard event files into the folder tensorboard of the run
-    balance: bool = False  # of labels: rare ones weigh as much as frequent ones
-    vectors: str = ""  # a text file of word vectors to begin with, as word2vec and GloVe write them; "": begin anew
-    from_: str = ""  # a run whose weights, as far as they fit, and vocabulary to start with; "": start anew
-    parts: tuple[str, ...] = ()  # of that run's weights, those whose names begin so, such as encoder.; none: all
+    metric: str = "loss"  # what chooses the best checkpoint: loss, or a metric of the task (bleu, accuracy, f1 …)
+    patience: Count = 0  # early stopping: after this many validations without improvement; 0: never
+    average: Positive = 1  # checkpoint averaging: validate and keep the mean weights of this many validations
+    smooth: Share = 0.0  # moving average of weights over about this share of the steps so far; 0: none
+    tensorboard: bool = False  # write TensorBoard event files to the run's folder tensorboard
+    balance: bool = False  # class weights: rare labels count as much as frequent ones
+    vectors: str = ""  # pre-trained word vectors to start from: a text file of word2vec or GloVe; "": none
+    from_: str = ""  # fine-tuning: the run whose weights, where they fit, and vocabulary to start from; "": none
+    parts: tuple[str, ...] = ()  # fine-tuning: load only weights whose names begin so, such as encoder.; none: all
 
     def __post_init__(self) -> None:
         if not any(vars(self)[budget] for budget in BUDGETS):
             raise ValueError(f"training would never end: set {', '.join(BUDGETS[:-1])} or {BUDGETS[-1]}.")
         if self.vectors and self.from_:
-            raise ValueError("vectors and from exclude each other: another run's weights hold its vectors.")
+            raise ValueError(
+                "vectors and from exclude each other: leave one out, since a run's weights hold its vectors."
+            )
         super().__post_init__()
 
 
 class Batches(Protocol):
-    """The data, in an order that is a function of the epoch and the place in it."""
+    """Batches of training data, in an order that is a function of the epoch and the index."""
 
     @property
-    def carries(self) -> int: ...  # rows of a batch that go on where those of the one before ended; 0: none do
+    def carries(self) -> int: ...  # rows of a batch that continue those of the batch before; 0: none do
 
     def count(self, epoch: int) -> int: ...
 
@@ -73,29 +75,29 @@ class Batches(Protocol):
 
 @dataclass
 class Training:
-    """A model on its way: everything that the next step depends on."""
+    """The state of training: everything that the next step depends on."""
 
     model: nn.Module
     config: TrainConfig
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     step: int = 0
     epoch: int = 0
-    index: int = 0  # batches of this epoch that were used
+    index: int = 0  # batches of this epoch that are used
     seconds: float = 0.0
-    tokens: int = 0  # of targets, that were learnt from
+    tokens: int = 0  # target tokens trained on
     best: float | None = None  # the best validation so far, by the metric
-    best_loss: float | None = None  # the validation loss of that one, which decides a tie
+    best_loss: float | None = None  # its validation loss, which decides a tie
     stale: int = 0  # validations since the metric was last better
     snapshots: list[Weights] = field(default_factory=list)  # the weights that are averaged, oldest first
-    carry: Tree = None  # what a model that reads one long text goes on from; None: the next batch begins anew
-    metric: Metric = LOSS  # what makes a checkpoint the best one
+    carry: Tree = None  # the state carried from batch to batch of one long text; None: the next batch starts a text
+    metric: Metric = LOSS  # what chooses the best checkpoint
 
     def __post_init__(self) -> None:
         named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         modules = self.model.modules()
         paces = {p: m.pace for m in modules if isinstance(m, Paced) for p in m.parameters(recurse=False)}
         alike: dict[tuple[float, float], dict[str, nn.Parameter]] = {(0.0, 1.0): {}}  # by decay and pace
-        for n, p in named:  # none, of a model that counts: there is a group all the same
+        for n, p in named:  # a model that counts has none, and the optimiser still needs a group
             decay = self.config.weight_decay if p.dim() > 1 else 0.0
             alike.setdefault((decay, paces.get(p, 1.0)), {})[n] = p
         groups = [{"params": [*own.values()], "weight_decay": d, "pace": pace} for (d, pace), own in alike.items()]
@@ -107,7 +109,7 @@ class Training:
 
     @torch.no_grad()
     def smooth(self) -> None:
-        """Take the weights of this step into their running mean, whose memory grows as training does."""
+        """Update the moving average of weights, whose memory grows with training."""
         if self.smoothed:
             latest: list[Tensor] = [self.parameters[name] for name in self.smoothed]
             torch._foreach_lerp_(list(self.smoothed.values()), latest, min(1.0, 1 / (self.config.smooth * self.step)))
@@ -133,7 +135,7 @@ class Training:
     def _named(
         self, moments: Mapping[str, Weights], snapshots: Iterable[Weights], carried: Iterable[Tensor]
     ) -> Weights:
-        """All that is saved: these, the model's weights and their running mean, the random state."""
+        """Name all tensors that are saved: these, the model's weights, their moving average and the random state."""
         groups = {"model": learnt(self.model), "smoothed": self.smoothed}
         groups |= {f"snapshot.{age}": snapshot for age, snapshot in enumerate(snapshots)}
         groups["carry"] = {str(place): tensor for place, tensor in enumerate(carried)}
@@ -146,9 +148,9 @@ class Training:
         return {name: self.__dict__[name] for name in SAVED} | counts
 
     def load(self, tensors: Weights, facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory") -> None:
-        """Go on from there; `rows` is how many carry a state. Refused, with nothing changed, where a fact or a tensor
-        is not what `tensors` and `facts` would have saved."""
-        facts = {"best_loss": None} | facts  # which runs of earlier versions do not have
+        """Restore a checkpoint; `rows` is how many carry a state. Refuse it, and change nothing, where a fact or a
+        tensor is not what `tensors` and `facts` would have saved."""
+        facts = {"best_loss": None} | facts  # runs of earlier versions lack it
         form = self.model.begin(rows) if rows and isinstance(self.model, Carries) else None
         odd = (
             self._odd(facts, len(leaves(form)))
@@ -156,7 +158,7 @@ class Training:
             or not_random(tensors["random"])
         )
         if odd:
-            raise UserError(f"The state in {origin} does not fit the run: {odd}; restore it, or start anew with -o.")
+            raise UserError(f"The state in {origin} does not fit the run ({odd}): restore it, or start a new run.")
         if not isinstance(self.model, Fits):
             load_weights(self.model, taken(tensors, "model."))
         for name, parameter in self.parameters.items():
@@ -170,7 +172,7 @@ class Training:
         torch.set_rng_state(tensors["random"])
 
     def _odd(self, facts: dict[str, Any], carried: int) -> str:
-        """The first fact that cannot be; "" if they all can."""
+        """Name the first fact that is not possible; "" if all are."""
         if facts.keys() != self.facts().keys():
             return f"{sorted(facts.keys() ^ self.facts().keys())[0]!r} is in one of them only"
         most = {"snapshots": self.config.average, "carried": carried}
@@ -184,7 +186,7 @@ class Training:
         return ""
 
     def _expected(self, tensors: Weights, facts: dict[str, Any], carried: list[Tensor]) -> Weights:
-        """Tensors of the names, shapes and kinds that these should have. Only what got a gradient has moments."""
+        """Return tensors of the expected names, shapes and types. Only what got a gradient has moments."""
         moments = {
             name: {**dict.fromkeys(MOMENTS, parameter), "step": torch.tensor(0.0)}
             for name, parameter in self.parameters.items()
@@ -197,17 +199,17 @@ class Training:
 
     @property
     def gave_up(self) -> bool:
-        """Early stopping: too many validations were no better."""
+        """Early stopping: too many validations brought no improvement."""
         return bool(self.config.patience) and self.stale >= self.config.patience
 
     def done(self, batches: Batches) -> float:
-        """The share of the budget that is used; all of it where patience has run out."""
+        """Return the share of the budget that is used; 1 after early stopping."""
         if isinstance(self.model, Fits):
             return float(self.step > 0)
         return 1.0 if self.gave_up else min(1.0, max(self.used(batches).values()))
 
     def used(self, batches: Batches) -> dict[str, float]:
-        """The share of each budget that is used, by its setting."""
+        """Return the share of each budget that is used, by its setting."""
         epochs = self.epoch + self.index / max(1, batches.count(self.epoch))
         amounts = {"steps": self.step, "epochs": epochs, "tokens": self.tokens, "minutes": self.seconds / 60}
         limits = {budget: vars(self.config)[budget] for budget in amounts}
@@ -218,5 +220,5 @@ def not_random(state: Tensor) -> str:
     try:
         torch.Generator().set_state(state)
     except RuntimeError:
-        return "its random state is none"
+        return "its random state is not valid"
     return ""

@@ -1,7 +1,7 @@
-"""Starting from another run: its vocabulary where a side is the same, and of its weights what fits.
+"""Fine-tuning (transfer learning): start from another run's vocabulary, where a side is the same, and weights that fit.
 
-A weight fits if the new model has one of that name, shape and kind, if `parts` names it by prefix or names nothing,
-and if it does not depend on a vocabulary or on labels that are others now.
+A weight fits if the new model has one of that name, shape and type, if it begins with one of `parts` or there are none,
+and if it does not depend on a vocabulary or on labels that have changed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from regard.train.weights import misfit, weights
 
 
 class Taken(NamedTuple):
-    """Names of weights."""
+    """The names of weights that are loaded, and of those that are new."""
 
     loaded: tuple[str, ...]
-    left: tuple[str, ...]  # of the new model's, those that began anew
+    left: tuple[str, ...]
 
 
 def find_run(path: str, folder: Path) -> Folder:
-    """The run to start from: absolute as it is, else from the recipe's folder, else from here."""
+    """Find the run to start from: an absolute path, or relative to the recipe's folder or the current one."""
     found = Folder(find(path, folder, Path.cwd())).must_exist()
     if not found.best.exists():
         raise UserError(f"train.from = {path!r} has no model yet: train it until its first validation.")
@@ -52,7 +52,7 @@ def fields_of(teacher: Folder) -> Fields:
 
 
 def fields_from(teacher: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
-    """The teacher's vocabularies for the texts that the parts taken from it read; the rest is learnt from the data."""
+    """Take the other run's vocabularies for texts that its parts read, and learn the rest from the data."""
     theirs = fields_of(teacher)
     texts = {side: field.tokenizer for side in theirs if isinstance(field := theirs[side], TextField)}
     learnt: Fields | None = None
@@ -69,7 +69,7 @@ def fields_from(teacher: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields
 
 
 def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
-    """The weights whose shape depends on how many tokens or labels a side has."""
+    """Name the weights whose shape depends on the number of tokens or labels of a side."""
 
     def shapes_with(size: int) -> dict[str, torch.Size]:
         sides = ("source", "target") if shapes.joint else (side,)
@@ -84,7 +84,7 @@ def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
 
 
 def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Folder, parts: Sequence[str] = ()) -> Taken:
-    """Put what fits of the teacher's weights into the model."""
+    """Load the weights of the other run that fit into the model."""
     saved, theirs = read_tensors(teacher.best)[0], fields_of(teacher)
     known = [meaning(theirs[side]) for side in theirs]
     other: set[str] = set()
@@ -96,7 +96,7 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Fold
     fitting = [name for name in wanted if name in saved and not misfit({name: own_weights[name]}, {name: saved[name]})]
     if not fitting:
         raise UserError(
-            f"Nothing of {teacher.path} fits {recipe.model_title}: choose the model and the widths that it has, "
+            f"Nothing of {teacher.path} fits {recipe.model_title}: choose the same model and sizes, "
             "or leave train.from out."
         )
     for name in fitting:
@@ -105,5 +105,5 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Fold
 
 
 def meaning(field: Field) -> dict[str, Any]:
-    """What the numbers of a side stand for."""
+    """Return what the ids of a side mean."""
     return {key: value for key, value in field.to_json().items() if key in ("tokenizer", "names")}

@@ -1,4 +1,4 @@
-"""Tensors by their names: a model's weights, out of it and into it again, and the leaves of a tree."""
+"""Tensors by name: save and load a model's weights, and list the leaves of a tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Weights = dict[str, Tensor]  # by name
 
 
 def leaves(tree: Tree) -> list[Tensor]:
-    """The tensors of a tree, in order."""
+    """List the tensors of a tree, in order."""
     found: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def leaves(tree: Tree) -> list[Tensor]:
 
 
 def restored(form: Tree, saved: Weights) -> Tree:
-    """A tree of this form with these tensors, by their places, as its leaves."""
+    """Build a tree of this form with these tensors, by their places, as its leaves."""
     places = count()
     return map_tensors(lambda own: saved[str(next(places))].to(own.device), form)
 
@@ -36,7 +36,7 @@ def taken(tensors: Weights, prefix: str) -> Weights:
 
 
 def weights(model: nn.Module) -> Weights:
-    """Parameters and buffers, each tensor once however many names it has."""
+    """Return parameters and buffers, each tensor once even if it has several names (weight tying)."""
     seen: set[int] = set()
     named: Weights = {}
     for name, tensor in model.state_dict().items():
@@ -47,12 +47,12 @@ def weights(model: nn.Module) -> Weights:
 
 
 def learnt(model: nn.Module) -> Weights:
-    """The weights that steps change: none, if all of the model is counted at once."""
+    """Return the weights that training steps change: none for a model that counts."""
     return {} if isinstance(model, Fits) else weights(model)
 
 
 def misfit(expected: Weights, tensors: Weights) -> str:
-    """How these differ in names, shapes or kinds; "" if they do not."""
+    """Describe how these differ in names, shapes or types; "" if they do not."""
     if expected.keys() != tensors.keys():
         return f"{sorted(expected.keys() ^ tensors.keys())[0]!r} is in one of them only"
     for name, tensor in tensors.items():
@@ -65,7 +65,7 @@ def misfit(expected: Weights, tensors: Weights) -> str:
 
 
 def load_weights(model: nn.Module, tensors: Weights, *, origin: str | Path = "memory") -> None:
-    """Put saved weights into the model; every name, shape and kind must fit."""
+    """Load saved weights into the model; every name, shape and type must match."""
     own = weights(model)
     if odd := misfit(own, tensors):
         raise UserError(f"The weights in {origin} do not fit the model: {odd}; restore the run's own files.")
