@@ -7,6 +7,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,12 +130,23 @@ VERBS = {"check", "compare", "export", "import", "list", "look", "make", "predic
 VERBS |= {"translate", "write"}
 
 
-def test_the_first_line_of_every_commands_help_begins_with_a_verb() -> None:
+@pytest.fixture(scope="module")
+def commands() -> Any:
     import typer
 
     from regard.cli.shell import app
 
-    commands = typer.main.get_group(app).commands
+    return typer.main.get_group(app).commands
+
+
+def test_the_first_line_of_every_commands_help_begins_with_a_verb(commands: Any) -> None:
     firsts = {name: (command.help or "").strip().partition("\n")[0] for name, command in commands.items()}
     wrong = [name for name, first in firsts.items() if first.partition(" ")[0].strip(",.:").lower() not in VERBS]
     assert firsts and wrong == []
+
+
+def test_the_help_of_options_has_no_archaic_forms(commands: Any) -> None:
+    """A comment becomes a sentence there: "of sampling" would begin it with "Of"."""
+    helps = [(name, each.help) for name, command in commands.items() for each in command.params if each.help]
+    forms = re.compile(rf"(?i)(?<![\w-])(?:{'|'.join(ARCHAIC)})(?![\w-])")
+    assert len(helps) > 50 and [(name, text) for name, text in helps if forms.search(text)] == []

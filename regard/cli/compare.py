@@ -35,7 +35,7 @@ def compare(
     # compare on the built-in corpus, without data of your own: translation or language
     models: str | None = None,  # names of models, separated by commas
     model: list[str] | None = None,  # a model with settings, as in "rnn_lm cell=tanh", or a model file of your own
-    budget: str | None = None,  # for training each model: 10m, 2e6tok or 1e15flop; by default the recipe's
+    budget: str | None = None,  # training budget of each model: 10m, 2e6tok or 1e15flop; by default the recipe's
     seeds: int = 0,  # runs of each model, with a seed each; by default 3 for --demo, else 1
     test: list[Path]
     | None = None,  # the test file, in the format of the training data; if that is parallel, two files, source first

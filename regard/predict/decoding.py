@@ -21,7 +21,7 @@ class Decoding(Settings):
 
     beam: Few = 1  # beam size of beam search: hypotheses kept per sentence; 1: greedy decoding
     sample: bool = False  # sample from the distribution instead of searching for the most probable output
-    temperature: Temperature = 1.0  # of sampling: below 1 sharpens the distribution, above 1 flattens it
+    temperature: Temperature = 1.0  # temperature of sampling: below 1 sharpens the distribution, above 1 flattens it
     top_k: Count = 0  # top-k sampling: sample from the k most probable tokens only; 0: from all
     top_p: Probability = 1.0  # top-p (nucleus) sampling: sample from the fewest tokens with this much probability
     n_best: Few = 1  # size of the n-best list: outputs per sentence
