@@ -128,10 +128,10 @@ def show_plan(session: Session) -> None:
     if session.resumed and session.training.step:
         out.print(f"Resuming {session.folder.path} from step {session.training.step}.")
         return
-    if session.teacher and session.taken:
+    if session.base and session.taken:
         taken, left = session.taken.loaded, session.taken.left
         out.print(
-            f"Fine-tuning {session.teacher.path}: {len(taken)} of {len(taken) + len(left)} weights are loaded, and its "
+            f"Fine-tuning {session.base.path}: {len(taken)} of {len(taken) + len(left)} weights are loaded, and its "
             f"vocabulary where a side is the same; loaded: {by_part(taken)}; new: {by_part(left) or 'none'}."
         )
     for place, (text, tokens, again) in enumerate(session.examples(3)):
@@ -199,11 +199,11 @@ def how_to_continue(session: Session) -> str:
         return "This run is finished: everything is counted."
     training, recipe = session.training, session.recipe.train
     ended = [budget for budget, share in training.used(session.batches).items() if share >= 1]
-    if "tokens" in ended and training.config.tokens != recipe.tokens:  # the tokens that so many FLOPs are
+    if "tokens" in ended and training.config.tokens != recipe.tokens:  # converted from train.flops
         ended[ended.index("tokens")] = "flops"
-    if training.gave_up:
+    if training.stopped_early:
         ended.append("patience")
-    why = "by early stopping" if training.gave_up else "since its budget is used"
+    why = "by early stopping" if training.stopped_early else "since its budget is used"
     return f"This run is finished, {why}: raise train.{' and train.'.join(ended)} to continue."
 
 

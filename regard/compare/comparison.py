@@ -60,12 +60,12 @@ def comparison(
     by_name = {name: there for name, some in every.items() if (there := [run for run in some if run.facts])}
     first: Facts = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}, "floors": {}})
     task, metrics = recipe.task, recipe.task.metrics
-    drawn = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
+    resamples = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
     words = np.array(test.words)
     whole = len(first["statistics"].get(metrics[0].key, words)) != len(words)  # one long text, in blocks
     lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], test.sources)
     long = f"sources of more than {LONG} words"
-    pairs, diagonal = _pairs(drawn[metrics[0].key], metrics[0], ALL), None
+    pairs, diagonal = _pairs(resamples[metrics[0].key], metrics[0], ALL), None
     if task.aligned and test.links is not None:
         diagonal = ALIGNMENT_ERROR.of(diagonal_of(test.examples), test.links)
     if task.aligned and (words > LONG).sum() >= FEWEST:
@@ -89,7 +89,7 @@ def comparison(
         "weights_to_one": task.aligned,  # attention to a whole text at once has low weights
         "judged_by": task.words.judged,
         "long": long,
-        "models": [_model(name, some, drawn, lengths.get(name, [])) for name, some in every.items()],
+        "models": [_model(name, some, resamples, lengths.get(name, [])) for name, some in every.items()],
         "diagonal_error": diagonal,
         "mixtures": _mixtures(by_name, test) if task.mixes else [],
         "pairs": pairs,
@@ -123,23 +123,23 @@ def _by_length(by_name: ByName, metric: Metric, sources: Sequence[str]) -> dict[
     return found
 
 
-def _pairs(drawn: Mapping[str, Resampled], metric: Metric, where: str) -> list[Facts]:
+def _pairs(resamples: Mapping[str, Resampled], metric: Metric, where: str) -> list[Facts]:
     """Compare every two models and name the better one; None where the confidence interval covers 0."""
     pairs: list[Facts] = []
-    for one, other in combinations(drawn, 2):
+    for one, other in combinations(resamples, 2):
         pair = {"first": one, "second": other, "measure": metric.key, "where": where}
-        apart = difference(drawn[one], drawn[other])._asdict()
+        apart = difference(resamples[one], resamples[other])._asdict()
         ahead = one if (apart["difference"] > 0) == (metric.better == "higher") else other
         pairs.append({**pair, **apart, "better": None if covers_0(apart) else ahead})
     return pairs
 
 
 def _model(
-    name: str, runs: Sequence[Trained], drawn: Mapping[str, Mapping[str, Resampled]], lengths: list[Facts]
+    name: str, runs: Sequence[Trained], resamples: Mapping[str, Mapping[str, Resampled]], lengths: list[Facts]
 ) -> Facts:
     there = [run.facts for run in runs if run.facts]
     design = _design(runs[0])
-    values = {key: some[name].facts() for key, some in drawn.items() if name in some}
+    values = {key: some[name].facts() for key, some in resamples.items() if name in some}
     error = values.pop(ALIGNMENT_ERROR.key, None)
     return {
         "name": name,

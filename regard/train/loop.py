@@ -104,7 +104,7 @@ def train_steps(
             found = validated(training, validate, save_best)
         done = training.done(batches)  # validation takes time, too
         finished = "the budget is used" if done >= 1 else None
-        if training.gave_up:
+        if training.stopped_early:
             finished = f"early stopping, {training.stale} validations without a better {training.metric.name}"
         yield Progress(
             step=training.step,

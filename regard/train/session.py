@@ -74,8 +74,8 @@ class Session:
             machine.probe_bf16()  # in the background, while the data is read
         self.recipe = recipe
         self.corpus: Corpus = recipe.task.corpus(recipe)
-        teacher = recipe.train.from_
-        self.teacher = find_run(teacher, recipe.folder) if teacher and not self.resumed else None
+        base = recipe.train.from_
+        self.base = find_run(base, recipe.folder) if base and not self.resumed else None
         self.fields = self._fields()
         self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
@@ -94,8 +94,8 @@ class Session:
         else:
             if vectors := recipe.train.vectors:
                 load_word_vectors(model, self.fields.tokenizer(), find(vectors, recipe.folder))
-            if self.teacher:
-                self.taken = load_fitting(model, recipe, self.fields, self.teacher, recipe.train.parts)
+            if self.base:
+                self.taken = load_fitting(model, recipe, self.fields, self.base, recipe.train.parts)
             self.folder.write_facts({**facts, "precision": precision})
             self.save()
         # written last: a folder without it was never started, one with it has all files
@@ -110,7 +110,7 @@ class Session:
         for file in recipe.code():
             if Path(file).is_relative_to(self.folder.path.resolve()):
                 raise UserError(
-                    f"{file} lies inside {self.folder.path}, and code inside a run is never executed: {ELSEWHERE}."
+                    f"{file} is inside {self.folder.path}, and code inside a run is never executed: {ELSEWHERE}."
                 )
         if recipe.code():
             try_out(recipe)
@@ -150,8 +150,8 @@ class Session:
         # files of an attempt that failed before its first step may come from other data
         if self.resumed:
             return Fields.read(self.folder.fields, self.recipe.task.fields)
-        if self.teacher:
-            fields = fields_from(self.teacher, self.corpus, self.recipe.train.parts)
+        if self.base:
+            fields = fields_from(self.base, self.corpus, self.recipe.train.parts)
         else:
             fields = self.corpus.learn_fields()
         write_atomically(self.folder.fields, fields.to_json())

@@ -50,7 +50,7 @@ class TrainConfig(Settings):
     balance: bool = False  # class weights: rare labels count as much as frequent ones
     vectors: str = ""  # pre-trained word vectors to start from: a text file of word2vec or GloVe; "": none
     from_: str = ""  # fine-tuning: the run whose weights, where they fit, and vocabulary to start from; "": none
-    parts: tuple[str, ...] = ()  # fine-tuning: load only weights whose names begin so, such as encoder.; none: all
+    parts: tuple[str, ...] = ()  # fine-tuning: load only weights with these prefixes, such as encoder.; none: all
 
     def __post_init__(self) -> None:
         if not any(vars(self)[budget] for budget in BUDGETS):
@@ -198,7 +198,7 @@ class Training:
     # --- budget ---
 
     @property
-    def gave_up(self) -> bool:
+    def stopped_early(self) -> bool:
         """Early stopping: too many validations brought no improvement."""
         return bool(self.config.patience) and self.stale >= self.config.patience
 
@@ -206,7 +206,7 @@ class Training:
         """Return the share of the budget that is used; 1 after early stopping."""
         if isinstance(self.model, Fits):
             return float(self.step > 0)
-        return 1.0 if self.gave_up else min(1.0, max(self.used(batches).values()))
+        return 1.0 if self.stopped_early else min(1.0, max(self.used(batches).values()))
 
     def used(self, batches: Batches) -> dict[str, float]:
         """Return the share of each budget that is used, by its setting."""

@@ -41,19 +41,19 @@ def find_run(path: str, folder: Path) -> Folder:
     return found
 
 
-def fields_of(teacher: Folder) -> Fields:
+def fields_of(base: Folder) -> Fields:
     try:
-        recipe = tomllib.loads(teacher.config.read_text(encoding="utf-8"))
+        recipe = tomllib.loads(base.config.read_text(encoding="utf-8"))
         task = TASKS[recipe["task"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
-        raise UserError(f"{teacher.config} cannot be read ({reason(problem)}): restore it.") from None
-    refuse_another_version(recipe, teacher.path)
-    return Fields.read(teacher.fields, task.fields)
+        raise UserError(f"{base.config} cannot be read ({reason(problem)}): restore it.") from None
+    refuse_another_version(recipe, base.path)
+    return Fields.read(base.fields, task.fields)
 
 
-def fields_from(teacher: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
+def fields_from(base: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
     """Take the other run's vocabularies for texts that its parts read, and learn the rest from the data."""
-    theirs = fields_of(teacher)
+    theirs = fields_of(base)
     texts = {side: field.tokenizer for side in theirs if isinstance(field := theirs[side], TextField)}
     learnt: Fields | None = None
     sides: dict[str, Field] = {}
@@ -83,9 +83,9 @@ def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
     return {name for name in one if one[name] != other.get(name)}
 
 
-def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Folder, parts: Sequence[str] = ()) -> Taken:
+def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder, parts: Sequence[str] = ()) -> Taken:
     """Load the weights of the other run that fit into the model."""
-    saved, theirs = read_tensors(teacher.best)[0], fields_of(teacher)
+    saved, theirs = read_tensors(base.best)[0], fields_of(base)
     known = [meaning(theirs[side]) for side in theirs]
     other: set[str] = set()
     for side, shape in vars(fields.shapes).items():
@@ -96,7 +96,7 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, teacher: Fold
     fitting = [name for name in wanted if name in saved and not misfit({name: own_weights[name]}, {name: saved[name]})]
     if not fitting:
         raise UserError(
-            f"Nothing of {teacher.path} fits {recipe.model_title}: choose the same model and sizes, "
+            f"Nothing of {base.path} fits {recipe.model_title}: choose the same model and sizes, "
             "or leave train.from out."
         )
     for name in fitting:
