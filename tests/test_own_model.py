@@ -73,7 +73,7 @@ def test_the_page_does_what_it_says(place: Path, call: Call, monkeypatch: pytest
         assert done.code == 0, f"{command}: {done.err}"
         said.append(done.out)
     trained, predicted, looked, listed = said
-    assert trained.startswith("my_model, ") and predicted.strip() and "watching" in looked
+    assert trained.startswith("Training my_model, ") and predicted.strip() and "watching" in looked
     assert re.search(r"mine +translation +my_model +finished", listed)
     assert "places = true  # positional encoding" in (place / "runs/mine/config.toml").read_text()
 
