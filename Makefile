@@ -30,6 +30,7 @@ test: check .venv/peers
 	$(BIN)/python -m pytest
 
 test-all: check .venv/peers
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,peers,docs]'
 	$(BIN)/python -m pytest -m 'slow or not slow'
 
 multi30k:
