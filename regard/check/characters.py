@@ -49,7 +49,7 @@ SCRIPTS = {
 }
 NAMES = list(SCRIPTS)
 HAN, JAPANESE = NAMES.index("Han"), NAMES.index("Japanese")
-DENSE = {HAN: 3, JAPANESE: 3, NAMES.index("Hangul"): 3}  # letters of an alphabet that one of theirs is worth
+DENSE = {HAN: 3, JAPANESE: 3, NAMES.index("Hangul"): 3}  # how many letters of an alphabet one character counts as
 UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"
 )

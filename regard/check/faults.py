@@ -37,7 +37,7 @@ FAULTS = {
     "markup": Fault("warning", "{has} HTML tags or entities", "strip and unescape {them}"),
     "script": Fault("warning", "{is} mostly not in {detail} script, unlike the others", "translate {them}"),
     "equal": Fault("warning", "{has} a target equal to the source", "translate {them}", pair=True),
-    "ratio": Fault("warning", "{has} {detail}", "see whether the sides belong together", pair=True),
+    "ratio": Fault("warning", "{has} {detail}", "see whether the sides translate each other", pair=True),
     "duplicate": Fault("warning", "{has} the pair of an earlier line", "keep {them} if that is intended", pair=True),
     "leaked": Fault(
         "warning", "{is} in train too, which raises the scores", write="--write takes {them} out of train", pair=True
@@ -74,7 +74,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of a split; those in twos are for its source and its target."""
+    """Figures of a split; those in pairs are for its source and its target."""
 
     pairs: int
     passes: float  # share of the pairs without findings

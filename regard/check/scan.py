@@ -219,7 +219,7 @@ def columns_of(numbers: Sequence[int], sides: Sequence[Seen], bad: set[int]) -> 
 
 
 def known_characters(train: Array, tokens: TextTokens) -> Array:
-    """What a vocabulary learnt from `train` (side, code point) can know, and what has a fault of its own."""
+    """What a vocabulary learnt from `train` (side, code point) can know, and characters that are faults themselves."""
     known = train | train[::-1] if isinstance(tokens, PairTokens) and tokens.joint else train.copy()
     kinds = classes()
     known |= np.isin(kinds, list(FAULTY.values()))

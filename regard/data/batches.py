@@ -156,7 +156,7 @@ def plan(
     source: Integers, target: Integers, *, tokens: int, seed: int, epoch: int, multiple: int = MULTIPLE
 ) -> list[Integers]:
     """The indices of each batch of this epoch, of examples with these lengths: every example once, at most `tokens` per
-    side with padding. An example longer than that is a batch of its own."""
+    side with padding. A longer example is a batch by itself."""
     random = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
     batches = _batches(source, target, random.permutation(len(source)), tokens, multiple)
     return [batches[i] for i in random.permutation(len(batches))]

@@ -236,7 +236,7 @@ def read_columns(
     if conllu and word in (1, -len(CONLLU)):
         raise UserError(
             f"{path} is CoNLL-U, and data.word = {word} is its ID: set data.word = 2 (FORM) and data.tag = 4 (UPOS), "
-            "or write those two columns to a file of their own."
+            "or write those two columns to another file."
         )
     sentence: list[tuple[str, str]] = []
     for number, line in enumerate(chain(read_lines(path, report=report), [""]), start=1):

@@ -13,7 +13,7 @@ words        One space between two words is implied. Any other white space is wr
              They|are|watching|. and "watching." is watching||. and a word is one type wherever it stands.
              Spacing that the training text never had is left out: it means nothing to the model.
 characters   One token per character.
-given        Words as they are given, between single spaces: one token each, whatever is in it.
+given        Words as they are given, between single spaces: one token each, whatever it contains.
 bpe          Bytes, merged inside words only (Sennrich 2016, §3.2, over the bytes of UTF-8). A text is read
              with a space put before it, so that a word is one type at the start of a line and within it.
 """
@@ -255,7 +255,7 @@ class Tokenizer(ABC):
         if not known >= alphabet:
             raise UserError("its vocabulary lacks a byte")
         if not alphabet >= set("".join(vocabulary)):
-            raise UserError("its vocabulary holds what is not made of bytes")
+            raise UserError("its vocabulary has tokens that are not made of bytes")
         if not isinstance(merges, list) or not all(is_texts(pair) and len(pair) == 2 for pair in merges):
             raise UserError("its merges are not a list of pairs")
         if not all({left, right, left + right} <= known for left, right in merges):
