@@ -115,7 +115,7 @@ def test_a_model_that_would_take_days_is_not_chosen():
         ({**FORMS["tsv"], "valid": ("a", "b")}, "at most one validation file"),
         ({**FORMS["parallel"], "valid": ("v",)}, "give two, the source first"),
         ({"source": "text/none.en", "target": "text/train.de"}, "'text/none.en' was not found"),
-        ({"source": "text/train.en"}, "--source and --target on the command line"),
+        ({"source": "text/train.en"}, r"needs source and target \(--source and --target\)"),
     ],
 )
 def test_options_that_do_not_go_together(text, tmp_path, options, says):
@@ -277,7 +277,7 @@ def test_without_valid_some_of_the_training_data_is_held_out(every_form, call, c
 REFUSED = {
     "translation --source train.en --target train.de --valid valid.en": "give two, the source first",
     f"translation train.tsv {TABLE_FIELDS} --valid valid.en valid.de": "at most one validation file",
-    "translation train.en train.de": "give both (--source and --target on the command line)",
+    "translation train.en train.de": "needs source and target (--source and --target): give two files",
     f"translation {PARALLEL_FILES} --tokens words": "tokens does not apply to translation: leave it out",
     f"translation {PARALLEL_FILES} --unit line": "unit does not apply to translation: leave it out",
     "language train.txt --valid valid.txt valid.en": "at most one validation file",

@@ -254,13 +254,11 @@ class Conll(TrainAndValid):
         spans, ends = mark_spans(names), mark_ends(names)
         for number, sentence in enumerate(sentences(report=report), start=1):
             tags = [tag for _, tag in sentence]
-            if spans and (corrected := tags_of(spans_of(tags), len(tags), ends=ends)) != tags:
+            if spans and (right := tags_of(spans_of(tags), len(tags), ends=ends)) != tags:
                 if report:
-                    wrong = next(
-                        f"{was} is read as {now}" for was, now in zip(tags, corrected, strict=True) if was != now
-                    )
+                    wrong = next(f"{was} is read as {now}" for was, now in zip(tags, right, strict=True) if was != now)
                     report(str(path), number, f"{wrong}, since it {BAD_TAGS}")
-                tags = corrected
+                tags = right
             yield number, " ".join(word for word, _ in sentence), " ".join(tags)
 
 

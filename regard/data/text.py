@@ -107,12 +107,12 @@ def read_lines(
             except UnicodeDecodeError as error:
                 wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
                 remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (REPLACE if errors else "")
-                _refuse_or_report(report, name, number, wrong, remedy)
+                _refuse(report, name, number, wrong, remedy)
                 text = line.decode("utf-8", "replace")
             yield text
 
 
-def _refuse_or_report(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
+def _refuse(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
     if report is None:
         raise UserError(f"{name}, line {number}: {wrong}; {remedy}.")
     report(name, number, wrong)
@@ -163,9 +163,7 @@ def read_fields(
                     raise TypeError
             except (ValueError, KeyError, TypeError, RecursionError):
                 names = ", ".join(fields)
-                _refuse_or_report(
-                    report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it"
-                )
+                _refuse(report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it")
                 continue
             yield number, [encodable(value) for value in values]
         return
@@ -177,14 +175,12 @@ def read_fields(
         for field in fields:
             if field not in header:
                 shown = ", ".join(header)[:200]
-                raise UserError(
-                    f"{path} has no column {field!r}: its first line has {shown}; give one of these, or a number."
-                )
+                raise UserError(f"{path} has no column {field!r}: give a number, or one of its first line, {shown}.")
         columns = [header.index(field) for field in fields]
     for number, cells in rows:
         if max(columns) >= len(cells):
             wrong = f"{counted(len(cells), 'column')}, but column {max(columns) + 1} is asked for"
-            _refuse_or_report(report, str(path), number, wrong, "correct or delete it")
+            _refuse(report, str(path), number, wrong, "correct or delete it")
             continue
         yield number, [cells[column] for column in columns]
 
@@ -253,7 +249,7 @@ def read_columns(
         except IndexError:
             wanted = max(word, tag, key=abs)
             wrong = f"{counted(len(cells), 'column')}, but column {wanted} is asked for"
-            _refuse_or_report(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
+            _refuse(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
             continue
         sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
 

@@ -332,9 +332,7 @@ class BytePairs(Tokenizer):
     def learn(cls, lines: Iterable[str], size: int | None, at_least: int, specials: Sequence[str]) -> BytePairs:
         smallest = len(specials) + BYTES
         if size is None or size < smallest:
-            raise UserError(
-                f"tokens.size = {size or 0} is too small for bpe: set it to {smallest} or more (8000 is usual)."
-            )
+            raise UserError(f"tokens.size = {size or 0} is too small for bpe: set {smallest} or more (8000 is usual).")
         trainer = BpeTrainer(
             vocab_size=size - len(specials),
             min_frequency=at_least,

@@ -56,7 +56,7 @@ def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Ma
     reasons |= {
         first_key(
             config
-        ): f"the size is for {amount}, {len(kinds)} labels; the most frequent, {most}, is {share:.0%} of them.",
+        ): f"the size is for {amount}, {len(kinds)} labels; {most}, the most frequent, has {share:.0%}.",
         "train.epochs": "as many as little data needs; early stopping (train.patience) ends training sooner.",
         "train.metric": "the checkpoint that is best by the task's main metric is kept.",
     }

@@ -47,10 +47,7 @@ def data_of(asked: Request) -> tuple[Any, Reasons]:
     asked.refuse("kind", "unit")
     one_file = len(asked.files or asked.valid[1:]) == 1 and not (asked.source or asked.target)
     if not one_file and (asked.source is None or asked.target is None):
-        raise UserError(
-            "Translation needs a source and a target: give both (--source and --target on the command line), as two "
-            "files or as two fields of one table."
-        )
+        raise UserError("Translation needs source and target (--source and --target): give two files, or two fields.")
     if asked.files or one_file:
         files = asked.train_and_valid()
         source, target, reasons = named_fields(asked, find(files["train"], asked.folder), pair_of_texts)
@@ -84,7 +81,7 @@ def choose_tokens(seen: Survey) -> tuple[PairTokens, Reasons]:
     return PairTokens(size=size, longest=longest), {
         "tokens.kind": SUB_WORDS,
         "tokens.size": f"there are few enough tokens that each occurs often in {counted(seen.pairs, 'pair')}.",
-        "tokens.longest": f"the median line has {seen.words:g} words, the longest {seen.longest:,}.",
+        "tokens.longest": f"the number of words per line is {seen.words:g} in the median, {seen.longest:,} at most.",
     }
 
 

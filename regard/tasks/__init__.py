@@ -80,9 +80,7 @@ class Task:
     entry: Callable[..., dict[str, Any]] = entry  # (raw, prediction) -> a line of JSON
     right: Callable[[str, str], float] = right_or_wrong  # (output, reference) -> how much of it is correct, 0 to 100
     inputs: Callable[..., Any] = text_lines  # (file or None, errors) -> raw inputs, for `predict`
-    given: Callable[[str], Any] = (
-        typed_text  # the argument after `look RUN` -> raw inputs: a sentence, or those of a file
-    )
+    given: Callable[[str], Any] = typed_text  # what follows `look RUN` -> raw inputs: a sentence, or those of a file
     keep: Callable[..., Any] = keep_pairs  # (rows, place) -> a file of examples that were given from Python
     decoding: Decoding | None = None  # default decoding; None: the model does not generate
     look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> an attention map

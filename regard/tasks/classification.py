@@ -58,9 +58,7 @@ class LabelCorpus(Corpus):
         if not self.recipe.train.balance:
             return
         if not isinstance(model, Weighs):
-            raise UserError(
-                "train.balance needs a model with class weights, and this one has no weigh(counts): set it to false."
-            )
+            raise UserError("train.balance needs class weights, and this model has no weigh(counts): set it to false.")
         model.weigh(np.bincount(encoded["target"].tokens))
 
 

@@ -114,9 +114,7 @@ def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> 
 
 
 def refuse_check(recipe: Recipe, write: Path | None, on_example: object = None) -> None:
-    raise UserError(
-        "check reads pairs or labels, and the text of a language model has neither: train on it without a check."
-    )
+    raise UserError("check reads pairs or labels, and language has neither: train on the text without a check.")
 
 
 def demo(run: Run) -> Iterator[str]:
