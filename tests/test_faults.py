@@ -733,7 +733,7 @@ def fill(disk: Path, leave: int) -> None:
 
 def test_a_full_disk_costs_nothing(regard_, brief, half, disk):
     met = set()
-    for blocks in (0, 1, 2, 5, 11, 17, 23, 31, 100):
+    for blocks in (0, 1, 2, 5, 11, 14, 17, 20, 23, 31, 100):
         folder = disk / "run"
         fill(disk, blocks)
         ended = regard_("train", "toy.toml", *BRIEF, "-o", folder)
@@ -1085,7 +1085,7 @@ FIELDS = {
 MANY = [chr(0x4E00 + i // 1000) + str(i % 1000) for i in range(300_000)]
 RECIPES: dict[str, Damage] = {
     "nothing": becomes(b""),
-    "half": altered(lambda whole: whole[: len(whole) // 2]),
+    "a third": altered(lambda whole: whole[: len(whole) // 3]),
     "a pickle": becomes(pickle.dumps(Trap())),
     "no UTF-8": becomes(b"\xff\xfe"),
     "other things": becomes(b'[project]\nname = "x"\n'),

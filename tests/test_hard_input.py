@@ -397,7 +397,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "no run": (["{tmp}/nowhere"], ["nowhere does not exist"]),
     "an empty run": (["{tmp}/empty"], ["is not a run"]),
     "a file as a run": (["{tmp}/text"], ["is not a run"]),
-    "a run without a model": (["{tmp}/half"], ["has no model yet", "train on"]),
+    "a run without a model": (["{tmp}/half"], ["has no model yet", "resume it"]),
     "a run without words": (["{tmp}/wordless"], ["fields.json"]),
     # before anything is read
     "a folder as output": (["{run}", "{tmp}/torn.gz", "-o", "{tmp}/empty"], ["empty", "folder"]),
