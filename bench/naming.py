@@ -38,7 +38,7 @@ ENTITIES = {
     for letters in (0, 100)
     for head in ("softmax", "crf")
 }
-LATER = {"both ways": ["model.bidirectional=true"], "forwards": ["model.bidirectional=false"]}
+LATER = {"bidirectional": ["model.bidirectional=true"], "forwards": ["model.bidirectional=false"]}
 SENTENCES = {"train": 4000, "valid": 500, "test": 1000}  # of the grammar
 
 
@@ -47,9 +47,9 @@ def run_one(folder: Path, recipe: Path, settings: list[str], test: Path, threads
     kept = folder.with_suffix(".json")
     if not kept.exists():
         command = [sys.executable, "-m", "regard"]
-        told = ["--threads", str(threads)] if threads else []
+        options = ["--threads", str(threads)] if threads else []
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run([*command, "train", str(recipe), *settings, "-o", str(folder), *told], check=True, **quiet)  # type: ignore[call-overload]
+        subprocess.run([*command, "train", str(recipe), *settings, "-o", str(folder), *options], check=True, **quiet)  # type: ignore[call-overload]
         scored = subprocess.run(
             [*command, "score", str(folder), str(test), "--json"], check=True, capture_output=True, text=True
         )

@@ -28,6 +28,7 @@ from regard.recipe import Recipe
 from regard.score.result import Options, Scored
 from regard.tasks import Task, nothing
 
+SAMPLING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
 EMBEDDED = 64  # inputs that are embedded in one batch
 
 
@@ -94,14 +95,24 @@ class Run:
         return answers if isinstance(raws, Iterator) else list(answers)
 
     def decoding(self, how: Decoding | None = None, **settings: Any) -> Decoding:
-        """Return the decoding settings: those of the task, or `how`, with these changes."""
+        """Return the decoding settings: those of the task, or `how`, with these changes. A temperature, top_k or top_p
+        means sampling, and the beam is as wide as n_best needs."""
         base = how or self.task.decoding
         if base is None:
             raise UserError(f"{', '.join(settings)}: {self.task.name} has no decoding settings: leave it out.")
         for name in settings:
             if name not in vars(base):
                 raise unknown(name, vars(base), "The setting of decoding")
-        return dataclasses.replace(base, **settings)
+        given = settings
+        if SAMPLING & given.keys() and "beam" not in given:
+            given = {"sample": True, **given}
+        if given.get("sample"):
+            given = {"beam": 1, **given}
+        elif given.get("beam", 1) > 1:
+            given = {"sample": False, **given}
+        if not given.get("sample", base.sample) and "n_best" in given:
+            given = {"beam": max(base.beam, given["n_best"]), **given}
+        return dataclasses.replace(base, **given)
 
     def is_one(self, raws: Any) -> bool:
         """Return whether this is one input, and not several."""
@@ -163,11 +174,13 @@ class Run:
         return seen
 
     def save(self, path: str | Path) -> Run:
-        """Copy the run folder with all that `regard.load` needs, without what only resuming needs."""
+        """Copy the run folder with all that `regard.load` needs: no training data, nothing for resuming."""
         if not self.name or " + " in self.name:
             raise UserError("A mixture of runs has no folder: save each of its runs.")
-        kept = shutil.ignore_patterns("last", "data", "lock", ".*")
-        shutil.copytree(self.name, path, ignore=kept)
+        if Path(path).exists():
+            raise UserError(f"{path} exists already: choose another folder to save to.")
+        left_out = shutil.ignore_patterns("last", "data", "examples", "samples.txt", "tensorboard", "lock", ".*")
+        shutil.copytree(self.name, path, ignore=left_out)
         return dataclasses.replace(self, name=str(path))
 
     def examples(self, data: Any) -> list[tuple[Any, ...]]:

@@ -26,7 +26,7 @@ from regard.compare.comparison import measure_runs
 from regard.compare.measure import Unseen
 from regard.interface import Progress, Sample
 from regard.runs import log_entries
-from regard.train.progress import LINE, SAMPLE, Seldom
+from regard.train.progress import LINE, SAMPLE, Throttle
 from regard.train.session import Session
 
 KEPT = Path(__file__).parent / "runs"
@@ -145,7 +145,7 @@ def reports(seconds: float, count: int) -> list[Progress]:
 
 
 def test_a_line_every_few_seconds_and_none_of_them_loses_the_best() -> None:
-    choose = Seldom()
+    choose = Throttle()
     shown = [each for report in reports(29.0, 160) for each in choose(report)]
     steps = [each.step for each in shown]
     assert steps[0] == 1 and steps[-1] == 160 and 120 in steps and len(steps) <= 29 / LINE + 3
@@ -153,7 +153,7 @@ def test_a_line_every_few_seconds_and_none_of_them_loses_the_best() -> None:
     samples = [each.seconds for each in shown if each.samples]
     assert len(samples) == 3 and all(later - earlier >= SAMPLE for earlier, later in pairwise(samples))
     slow = reports(3600.0, 160)
-    choose = Seldom()
+    choose = Throttle()
     assert [each for report in slow for each in choose(report)] == slow  # those that are far apart are all shown
 
 

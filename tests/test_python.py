@@ -120,6 +120,13 @@ def test_vectors_have_one_row_for_each_input(task):
     assert not np.allclose(run.embed("a b", pool="last"), rows[0])
 
 
+def test_settings_of_decoding_mean_what_they_mean_on_the_command_line():
+    run = regard.load(RUNS / "translation")
+    sampled = run.decoding(temperature=0.5)
+    assert (sampled.sample, sampled.beam) == (True, 1)
+    assert run.decoding(n_best=7).beam == 7 and run.decoding(beam=2).sample is False
+
+
 def test_settings_of_decoding_are_checked():
     run = regard.load(RUNS / "translation")
     assert len(run.predict("a b", beam=3, n_best=3).alternatives) == 2
@@ -143,10 +150,13 @@ def test_scores_have_figures_by_name():
     assert "BLEU" in str(found)
 
 
-def test_a_saved_copy_answers_as_the_run(tmp_path):
-    run = regard.load(RUNS / "translation")
+def test_a_saved_copy_answers_as_the_run_and_holds_no_training_data(tmp_path):
+    run = regard.train(TOY, tmp_path / "run", data=PAIRS, progress=False)
     run.save(tmp_path / "copy")
     assert regard.load(tmp_path / "copy").predict("a b") == run.predict("a b")
+    assert not any((tmp_path / "copy" / name).exists() for name in ("examples", "data", "last", "samples.txt"))
+    with pytest.raises(regard.UserError, match="exists already"):
+        run.save(tmp_path / "copy")
 
 
 def test_the_package_lists_what_it_offers():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import sys
@@ -22,8 +21,6 @@ from regard.predict.decoding import Decoding, Prediction
 if TYPE_CHECKING:
     from regard.run import Run
     from regard.tasks import Task
-
-SAMPLING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
 
 
 @command
@@ -125,22 +122,13 @@ def refuse_loose_words(paths: Sequence[str]) -> None:
 
 def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:
     """Return the task's default decoding with the options that were given."""
-    usual = run.task.decoding
-    if usual is None:
+    if run.task.decoding is None:
         if given:
             names = ", ".join(map(option_name, given))
             raise UserError(f"{names} does not apply: {run.model_title} does not generate text; leave it out.")
         return None
-    if SAMPLING & given.keys() and "beam" not in given:
-        given = {"sample": True, **given}
-    if given.get("sample"):
-        given = {"beam": 1, **given}
-    elif given.get("beam", 1) > 1:
-        given = {"sample": False, **given}
-    if not given.get("sample", usual.sample) and "n_best" in given:
-        given = {"beam": max(usual.beam, given["n_best"]), **given}
     with as_options():
-        return dataclasses.replace(usual, **given)
+        return run.decoding(**given)
 
 
 @contextmanager

@@ -59,9 +59,7 @@ def score(
         return
     paths = paths or []
     parallel_files = len(paths) > 2 and all(map(os.path.isfile, paths[-2:]))
-    first = len(paths) - (
-        0 if source and target else 2 if parallel_files else 1
-    )  # the index of the first path that is no run
+    first = len(paths) - (0 if source and target else 2 if parallel_files else 1)  # before it, every path is a run
     folders = [Path(path) for path in paths[: max(0, first)]]
     if system or bool(source) != bool(target) or not folders:
         raise UserError(

@@ -45,9 +45,7 @@ def keep_pairs(rows: Iterable[Any], place: Path) -> Kept:
     path = place.with_suffix(".jsonl")
     with path.open("w", encoding="utf-8") as file:
         for pair in pairs_in(rows):
-            entry = {
-                name: value if isinstance(value, str) else str(value) for name, value in zip(FIELDS, pair, strict=True)
-            }
+            entry = dict(zip(FIELDS, map(str, pair), strict=True))
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
     return {"file": path, "source": FIELDS[0], "target": FIELDS[1]}
 

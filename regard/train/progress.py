@@ -21,7 +21,7 @@ def training_bar(
 ) -> Iterator[Callable[[Progress], None]]:
     """A function that shows a training's progress. `on_line` is called with the validations that are worth a line; by
     default they are printed above the bar."""
-    place, worth_a_line = console or on_stderr(), Seldom()
+    place, worth_a_line = console or on_stderr(), Throttle()
 
     def line(progress: Progress) -> None:
         if watched(shown, place):
@@ -44,7 +44,7 @@ def words(progress: Progress) -> str:
     return f"step {progress.step:,}   loss {progress.loss:.3f}"
 
 
-class Seldom:
+class Throttle:
     """Choose the validations that are shown: the first, the last and the best; and between them one every LINE seconds,
     the best since the one before, or else the latest. A sample output is shown every SAMPLE seconds."""
 
