@@ -35,7 +35,8 @@ from torch import Tensor, nn
 
 import regard
 from regard import machine
-from regard.checkpoint import Folder, read_tensors, write_atomically
+from regard.checkpoint import Folder, read_tensors
+from regard.data.files import write_atomically
 from regard.interface import Batch, Loss
 from regard.layers.cells import CELLS, Cell, State
 from regard.layers.recurrent import Recurrent

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import regard
-from regard.checkpoint import Folder, read_tensors, write_atomically
+from regard.checkpoint import Folder, read_tensors
+from regard.data.files import write_atomically
 from regard.data.text import read_lines
 from regard.run import Run
 from regard.score.likelihood import encoded, fitted_weights, mixed, scorer, token_log_probs

@@ -28,8 +28,9 @@ from statistics import mean
 from typing import Any
 
 import regard
-from regard.checkpoint import Folder, read_tensors, write_atomically
+from regard.checkpoint import Folder, read_tensors
 from regard.data import world
+from regard.data.files import write_atomically
 from regard.predict.decoding import Decoding
 from regard.score.metrics import BLEU, buckets
 from regard.show.line_chart import Curve, LineChart, line_chart

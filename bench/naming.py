@@ -23,8 +23,9 @@ from itertools import islice
 from pathlib import Path
 from statistics import mean
 
-from regard.checkpoint import Folder, read_tensors, write_atomically
+from regard.checkpoint import Folder, read_tensors
 from regard.data import world
+from regard.data.files import write_atomically
 
 HERE = Path(__file__).resolve().parent
 SENTIMENT = {

@@ -1,41 +1,31 @@
 """A run is a folder: config.toml, fields.json, model.safetensors (best checkpoint), last/ (to resume from), log.jsonl.
 
-Every file is written under a temporary name, flushed to the disk and renamed, so a reader, or a run that is killed,
-finds the old file or the new one and never half of one. Weights are safetensors with a checksum; nothing here can
-execute code. A system error, such as a full disk, becomes one sentence, and files that were saved before stay intact.
+Weights are safetensors with a checksum; nothing here can execute code. A run may come from somebody else: its files
+are regular files of a sensible size, never links, whether they are read or written (data/files.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import fcntl
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
+from regard.data.files import append, make_folder, own_file, read_own, reason, write_atomically, writing
 from regard.interface import UserError
 
+SMALL = 8 << 20  # most bytes of a recipe or of the facts about a run
 FORMAT = 2  # version of a run folder's files; other versions are refused
-AGAIN = "run the same command again"
-ELSEWHERE = "or choose another output folder"
-REMEDIES = {  # what to do for each system error
-    f"make room and {AGAIN}": (errno.ENOSPC, errno.EDQUOT),
-    f"raise the limit on a file's size (ulimit -f) and {AGAIN}": (errno.EFBIG,),
-    f"make its folder first, {ELSEWHERE}": (errno.ENOENT,),
-    f"make it writable for you, {ELSEWHERE}": (errno.EROFS, errno.EACCES, errno.EPERM),
-    f"move what is there, {ELSEWHERE}": (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
-}
 # temporary files that a killed process leaves: the name of a run's file between a dot and a number
 UNFINISHED = re.compile(
     r"\.(?:config\.toml|fields\.json|environment\.json|(?:model|state)\.safetensors"
@@ -99,7 +89,7 @@ class Folder:
     def facts(self) -> dict[str, Any]:
         """Read environment.json."""
         try:
-            facts = json.loads(self.environment.read_bytes())
+            facts = json.loads(read_own(self.environment, most=SMALL))
             if not isinstance(facts, dict) or not isinstance(facts.get("data"), str):
                 raise ValueError("the hash of the data is missing")
             if facts.get("precision") not in ("float32", "bfloat16"):
@@ -115,7 +105,7 @@ class Folder:
         return UserError(f"{since} ({which}): restore it, or start a new run {where}.")
 
     def write_facts(self, facts: Mapping[str, Any]) -> None:
-        write_atomically(self.environment, json.dumps(facts, indent=2) + "\n")
+        write_atomically(self.environment, json.dumps(facts, indent=2) + "\n", own=True)
 
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
@@ -146,76 +136,11 @@ def refuse_another_version(recipe: Mapping[str, Any], folder: Path) -> None:
         )
 
 
-def reason(problem: BaseException) -> str:
-    """Return an error in a few words on one line."""
-    words = isinstance(problem, OSError) and problem.strerror or str(problem) or type(problem).__name__
-    return words.splitlines()[0]
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a system error while writing into one sentence with the remedy."""
-    try:
-        yield
-    except OSError as problem:
-        remedies = (remedy for remedy, numbers in REMEDIES.items() if problem.errno in numbers)
-        what = f"{reason(problem)}; {next(remedies, f'fix that and {AGAIN}')}"
-        raise UserError(f"{path} cannot be written: {what}: files that were saved before are intact.") from None
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents, and flush the entry of each new one to the disk."""
-    if not path.is_dir():
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        flush_folder(path.parent)
-
-
-def flush_file(file: IO[Any]) -> None:
-    """Flush a file to the disk, before it is renamed."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def flush_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file completely or not at all; it is on the disk when this returns."""
-    with replacing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces `path` when it is complete and on the disk. A link stays a link: its target
-    is replaced."""
-    with writing(path):
-        place = Path(os.path.realpath(path))
-        if place.exists() and not place.is_file():  # renaming would replace a device
-            raise FileExistsError(errno.EEXIST, "there is a folder or a device of that name")
-        make_folder(place.parent)
-        beside = place.with_name(f".{place.name}.{os.getpid()}")
-        try:
-            with beside.open("wb") as file:
-                yield file
-                flush_file(file)
-            beside.replace(place)
-        finally:
-            beside.unlink(missing_ok=True)
-        flush_folder(place.parent)
-
-
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
     """Write tensors, with a JSON-able dictionary of facts as metadata, to one safetensors file."""
     plain = {name: owned(tensor) for name, tensor in tensors.items()}
     text = json.dumps(facts or {})
-    write_atomically(path, safetensors.torch.save(plain, {"facts": text, "sha256": checksum(plain, text)}))
+    write_atomically(path, safetensors.torch.save(plain, {"facts": text, "sha256": checksum(plain, text)}), own=True)
 
 
 def owned(tensor: Tensor) -> Tensor:
@@ -226,7 +151,7 @@ def owned(tensor: Tensor) -> Tensor:
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safetensors.safe_open(str(path), framework="pt", device="cpu") as file:
+        with safetensors.safe_open(str(own_file(path)), framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if not {"facts"} <= metadata.keys() <= {"facts", "sha256"}:
@@ -252,21 +177,6 @@ def checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def append(path: Path, text: str) -> None:
-    """Append lines with one write; they start on a new line even if an earlier write was cut off."""
-    with writing(path):
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            size = os.fstat(handle).st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            rest = ("\n" * torn + text).encode()
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def append_log(path: Path, entry: Mapping[str, Any]) -> None:

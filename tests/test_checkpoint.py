@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Folder, append_log, read_tensors, write_atomically, write_tensors
+from regard.checkpoint import Folder, append_log, read_tensors, write_tensors
+from regard.data.files import write_atomically
 from regard.data.tokens import PairTokens
 from regard.interface import UserError
 from regard.loading import load

@@ -16,7 +16,7 @@ import numpy as np
 from regard.check.characters import CODE_POINTS, Array
 from regard.check.faults import BIT, FAULTS, LEFT_OUT
 from regard.check.scan import Reports, Scan, chunks, coded, hashes_of, known_characters, lines_at
-from regard.checkpoint import flush_file, flush_folder, make_folder, reason
+from regard.data.files import flush_file, flush_folder, make_folder, reason
 from regard.data.sources import Parallel, Split
 from regard.interface import UserError
 from regard.recipe import Recipe

@@ -33,7 +33,7 @@ def new(
 
     Settings are chosen from the size of the data and the speed of this machine; the recipe gives the reasons.
     """
-    from regard.checkpoint import write_atomically
+    from regard.data.files import write_atomically
     from regard.new.choices import Request
 
     chosen = the_task(task)

@@ -103,7 +103,7 @@ def say_if_text(text: str | None) -> None:
 @contextmanager
 def written_to(path: Path | None) -> Iterator[Any]:
     """Give a function that writes a line to standard output or, atomically, to a file, and report the file."""
-    from regard.checkpoint import replacing, writing
+    from regard.data.files import replacing, writing
 
     if path is None or path.is_fifo() or path.is_char_device():
         place = sys.stdout.fileno() if path is None else path

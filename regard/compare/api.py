@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from regard import machine
-from regard.checkpoint import Folder, write_atomically
+from regard.checkpoint import Folder
 from regard.compare.comparison import Trained, comparison, measure_runs
 from regard.compare.measure import Facts, Unseen
+from regard.data.files import write_atomically
 from regard.data.text import content_hash
 from regard.interface import UserError
 from regard.loading import load, read_recipe

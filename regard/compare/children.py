@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from regard.checkpoint import Folder, make_folder
+from regard.checkpoint import Folder
 from regard.compare.plan import Entry, Plan
+from regard.data.files import make_folder
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.machine import PARENT

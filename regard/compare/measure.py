@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from regard.checkpoint import Folder, write_atomically
+from regard.checkpoint import Folder
 from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
+from regard.data.files import write_atomically
 from regard.data.sources import World, examples, find
 from regard.data.text import content_hash, read_lines
 from regard.interface import Generates, Numbered, UserError

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from regard.checkpoint import flush_file
 from regard.data.fields import MULTIPLE, Fields, rounded
+from regard.data.files import flush_file
 from regard.interface import Batch, Padded, UserError
 
 Integers = NDArray[Any]

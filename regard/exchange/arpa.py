@@ -31,9 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard import machine
-from regard.checkpoint import Folder, replacing, write_atomically, write_tensors
+from regard.checkpoint import Folder, write_tensors
 from regard.config import shown
 from regard.data.fields import Fields, TextField
+from regard.data.files import replacing, write_atomically
 from regard.data.text import read_lines
 from regard.data.tokens import Listed
 from regard.interface import BOS, EOS, SPECIALS, UNK, CountsNGrams, UserError

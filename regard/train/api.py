@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from regard import machine
-from regard.checkpoint import Folder, make_folder, writing
+from regard.checkpoint import Folder
 from regard.config import choose
+from regard.data.files import make_folder, writing
 from regard.data.in_memory import rows_of
 from regard.data.text import content_hash
 from regard.interface import Progress, UserError

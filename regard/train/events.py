@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from regard.checkpoint import writing
+from regard.data.files import writing
 from regard.interface import Progress, UserError
 
 STEP = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # written at each step

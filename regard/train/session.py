@@ -19,10 +19,11 @@ import torch
 from torch import nn
 
 from regard import machine
-from regard.checkpoint import Folder, append, append_log, read_tensors, write_atomically, write_tensors, writing
+from regard.checkpoint import Folder, append_log, read_tensors, write_tensors
 from regard.config import counted
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
+from regard.data.files import append, write_atomically, writing
 from regard.data.sources import Split, find
 from regard.data.text import content_hash
 from regard.exchange.word_vectors import load_word_vectors

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from regard.checkpoint import Folder, read_tensors, reason, refuse_another_version
+from regard.checkpoint import Folder, read_tensors, refuse_another_version
 from regard.data.fields import Field, Fields, LabelField, TextField
+from regard.data.files import reason
 from regard.data.sources import find
 from regard.interface import Numbered, Shapes, UserError
 from regard.models import design_of

@@ -1,0 +1,162 @@
+"""Files: opened, read, replaced and appended to in one place.
+
+Every file is written under a temporary name, flushed to the disk and renamed, so a reader, or a process that is killed,
+finds the old file or the new one and never half of one. A system error, such as a full disk, becomes one sentence.
+
+A file may have come from a stranger, so what is opened here is a regular file: a pipe or a device could make a command
+wait or read for ever. A run's own files are never reached through a link, for reading or for writing: the link could
+lead to any file of the person who uses the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from regard.interface import UserError
+
+AGAIN = "run the same command again"
+ELSEWHERE = "or choose another output folder"
+REMEDIES = {  # what to do for each system error
+    f"make room and {AGAIN}": (errno.ENOSPC, errno.EDQUOT),
+    f"raise the limit on a file's size (ulimit -f) and {AGAIN}": (errno.EFBIG,),
+    f"make its folder first, {ELSEWHERE}": (errno.ENOENT,),
+    f"make it writable for you, {ELSEWHERE}": (errno.EROFS, errno.EACCES, errno.EPERM),
+    f"move what is there, {ELSEWHERE}": (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
+}
+
+
+LINK = "it is a link, and a run's own files are never links"
+
+
+def open_regular(path: Path, *, own: bool = False, pipe: bool = False) -> BinaryIO:
+    """Open a file to read its bytes; `own`: a file of a run, which may not be a link; `pipe`: a pipe will do."""
+    flags = os.O_RDONLY | (0 if pipe else os.O_NONBLOCK)  # opening a pipe waits for somebody who writes
+    handle = _open_own(path, flags) if own else os.open(path, flags | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode) and not pipe:
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _open_own(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.EMLINK):
+            raise OSError(errno.ELOOP, LINK, str(path)) from None
+        raise
+
+
+def read_own(path: Path, *, most: int) -> bytes:
+    """Read a file of a run, which is at most so many bytes long."""
+    with open_regular(path, own=True) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most / 1e6:.0f} MB", str(path))
+    return content
+
+
+def own_file(path: Path) -> Path:
+    """Return the path of a run's file for a library that opens it by itself, if it is a regular file and no link."""
+    open_regular(path, own=True).close()
+    return path
+
+
+def reason(problem: BaseException) -> str:
+    """Return an error in a few words on one line."""
+    words = isinstance(problem, OSError) and problem.strerror or str(problem) or type(problem).__name__
+    return words.splitlines()[0]
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a system error while writing into one sentence with the remedy."""
+    try:
+        yield
+    except OSError as problem:
+        remedies = (remedy for remedy, numbers in REMEDIES.items() if problem.errno in numbers)
+        what = f"{reason(problem)}; {next(remedies, f'fix that and {AGAIN}')}"
+        raise UserError(f"{path} cannot be written: {what}: files that were saved before are intact.") from None
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, and flush the entry of each new one to the disk."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        flush_folder(path.parent)
+
+
+def flush_file(file: IO[Any]) -> None:
+    """Flush a file to the disk, before it is renamed."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def flush_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_atomically(path: Path, content: bytes | str, *, own: bool = False) -> None:
+    """Write a file completely or not at all; it is on the disk when this returns."""
+    with replacing(path, own=own) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, own: bool = False) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `path` when it is complete and on the disk. A link stays a link, and its
+    target is replaced; but where `own` says that this is a file of a run, a link is refused."""
+    with writing(path):
+        if own and path.is_symlink():
+            raise OSError(errno.ELOOP, LINK)
+        place = Path(os.path.realpath(path))
+        if place.exists() and not place.is_file():  # renaming would replace a device
+            raise FileExistsError(errno.EEXIST, "there is a folder or a device of that name")
+        make_folder(place.parent)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            with new_file(beside) as file:
+                yield file
+                flush_file(file)
+            beside.replace(place)
+        finally:
+            beside.unlink(missing_ok=True)
+        flush_folder(place.parent)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """Open a file that did not exist: whatever has its name, a link too, is removed and not followed."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def append(path: Path, text: str) -> None:
+    """Append to a file of a run lines with one write; they start on a new line even if an earlier write was cut off."""
+    with writing(path):
+        handle = _open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            rest = ("\n" * torn + text).encode()
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
