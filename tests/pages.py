@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 
 
 def python_in(page: str) -> list[str]:
@@ -17,5 +18,5 @@ def commands_in(page: str) -> list[str]:
 
 
 def _blocks(page: str, language: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (DOCS / page).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
