@@ -84,6 +84,7 @@ def test_every_command_of_the_readme_runs(place: Path, call: Call, monkeypatch: 
             arguments += TINY
         elif arguments[0] == "compare" and arguments[1] == "my.toml":
             arguments[arguments.index("--budget") + 1] = "300tok"
+            arguments[arguments.index("--models") + 1] = "seq2seq"  # several: tests/test_compare.py
             arguments += ["--threads", "1"]
         elif arguments[0] == "compare":
             arguments = [argument.replace("runs/a", "runs/s").replace("runs/b", "runs/s") for argument in arguments]
