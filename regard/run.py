@@ -187,7 +187,12 @@ class Run:
         """Return raw examples in memory, or those of a file in the training data's format."""
         if isinstance(data, str | Path):
             return list(examples(self.recipe.data.reading([Path(data)]), "valid", Path.cwd()))
-        return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
+        return [tuple(map(spaced, row)) if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
+
+
+def spaced(part: Any) -> Any:
+    """Return words, or their tags, in one text, as a file would have them; keep anything else."""
+    return " ".join(part) if isinstance(part, list | tuple) and all(isinstance(word, str) for word in part) else part
 
 
 @torch.inference_mode()

@@ -164,3 +164,18 @@ def test_the_package_lists_what_it_offers():
     assert re.fullmatch(r"\d+\.\d+\.\d+", regard.__version__)
     for name in regard.__all__:
         assert getattr(regard, name) is not None
+
+
+def test_words_and_tags_in_lists_are_scored_as_those_in_texts():
+    run = regard.load(RUNS / "tagging")
+    tag = run.predict("a").text
+    figures = [run.score(data).facts for data in ([("a b", f"{tag} {tag}")], [(["a", "b"], [tag, tag])])]
+    assert figures[0] == figures[1]
+
+
+def test_too_few_validation_examples_are_warned_about_and_none_are_refused(tmp_path):
+    with pytest.warns(UserWarning, match=r"fewer than 20 pairs \(\d+\), too few to measure"):
+        next(regard.training(TOY, tmp_path / "few", data=PAIRS))
+    alike = [("a b", "c d")] * 30
+    with pytest.raises(regard.UserError, match="data.hold_out = .* left no pair for validation"):
+        next(regard.training(TOY, tmp_path / "none", data=alike))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,9 @@ def training(
         with torch.random.fork_rng(devices=[]):
             session = Session(recipe_for(recipe, folder, data, valid, settings or {}), out, device=device)
             random = torch.get_rng_state()
+        if few := session.few_valid:
+            more = "give more data, or valid=…"
+            warnings.warn(f"The validation set has {few}, too few to measure anything: {more}.", stacklevel=2)
         if session.training.done(session.batches) >= 1:
             return
         steps = session.steps()
