@@ -1305,7 +1305,7 @@ def writes_of(work: Callable[[], object]) -> list[str]:
 def test_what_is_written_is_on_the_disk(tmp_path):
     """A new name is flushed in its folder, and a content before it gets a name."""
     in_folder = ["mkdir", "fsync"]
-    content = ["flush", "fsync", "replace", "unlink", "fsync"]
+    content = ["unlink", "flush", "fsync", "replace", "unlink", "fsync"]  # at first what had its temporary name
     path = tmp_path / "new" / "deeper" / "file"
     assert writes_of(lambda: write_atomically(path, "text")) == [*in_folder, *in_folder, *content]
     assert writes_of(lambda: write_atomically(path, "other")) == content

@@ -488,7 +488,8 @@ def test_a_trained_lstm_feels_100_times_further_than_a_trained_tanh(tmp_path):
                         "precision": "float32",
                         "validate_every": 600,
                     },
-                }
+                },
+                tasks=TASKS,
             )
             *_, last = Session(recipe, tmp_path / f"{cell}-{seed}").steps()
             loss[cell] = last.valid["loss"]

@@ -3,8 +3,8 @@
 Every file is written under a temporary name, flushed to the disk and renamed, so a reader, or a process that is killed,
 finds the old file or the new one and never half of one. A system error, such as a full disk, becomes one sentence.
 
-A file may have come from a stranger, so what is opened here is a regular file: a pipe or a device could make a command
-wait or read for ever. A run's own files are never reached through a link, for reading or for writing: the link could
+A file may come from somebody else, so what is opened here is a regular file: a pipe or a device could make a command
+wait or read forever. A run's own files are never reached through a link, for reading or for writing: the link could
 lead to any file of the person who uses the run.
 """
 
