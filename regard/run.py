@@ -186,7 +186,7 @@ class Run:
     def examples(self, data: Any) -> list[tuple[Any, ...]]:
         """Return raw examples in memory, or those of a file in the training data's format."""
         if isinstance(data, str | Path):
-            return list(examples(self.recipe.data.reading([Path(data)]), "valid", Path.cwd()))
+            return list(examples(self.recipe.data.reading([Path(data)]), "valid", Path.cwd(), whole=True))
         return [tuple(map(spaced, row)) if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
 
 

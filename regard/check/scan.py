@@ -13,7 +13,7 @@ import numpy as np
 from regard.check.characters import CODE_POINTS, FAULTY, SPACE, TRACES, UNSPACED, Array, classes, scripts_of
 from regard.check.faults import BIT
 from regard.data.sources import BAD_TAGS, Line, Split
-from regard.data.text import NOT_UTF8
+from regard.data.text import NOT_UTF8, Cut
 from regard.data.tokens import RULES, SPLIT_WITH_SPACE, PairTokens, TextTokens, normal
 
 CHUNK = 1 << 18  # characters of text that are processed together
@@ -111,7 +111,7 @@ def look(typed: Sequence[str], longest: int, long: Callable[[str], bool]) -> See
         if any(sign in text for sign in signs):
             faults[lines_at([match.start() for match in pattern.finditer(text)], starts)] |= BIT[name]
     for line in np.flatnonzero(2 * lengths > longest):
-        if long(lines[line]):
+        if isinstance(typed[int(line)], Cut) or long(lines[line]):
             faults[line] |= BIT["long"]
     spaces = kinds == SPACE
     words = int(np.count_nonzero(spaces[1:] & ~spaces[:-1]))  # each word has an end

@@ -15,7 +15,7 @@ import typer
 from regard.cli.options import Device, Json, Output, Threads, option_name, options_of
 from regard.cli.shell import command, err, json_line, load_runs, out, say_if_text, write_now, written_to
 from regard.config import UserError, fields_of
-from regard.data.text import encodable, one_line
+from regard.data.text import Cut, encodable, one_line
 from regard.predict.decoding import Decoding, Prediction
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def predict(
     with written_to(output) as write, counting_bar("Predicting", total, err, shown=watched) as show, as_options():
         for number, (raw, answer) in enumerate(run.answers(raws, how, at_once=1 if interactive else AT_ONCE), start=1):
             show(advance=1)
-            if answer.cut:
+            if answer.cut or isinstance(raw, Cut):
                 part = "beginning" if "source" in run.fields else "end"
+                part += " of its first 1 MiB" if isinstance(raw, Cut) and part == "end" else ""
                 most = most_read(run.model, how)
                 err.print(f"Line {number} is too long: only its {part} was read, at most {most} tokens.")
             if as_json:

@@ -15,7 +15,7 @@ from regard.cli.options import Device, Json, Output, Threads
 from regard.cli.predict import decoding
 from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, written_to
 from regard.config import UserError, counted
-from regard.data.text import encodable, one_line, read_lines
+from regard.data.text import encodable, one_line, whole_lines
 
 if TYPE_CHECKING:
     from regard.run import Run
@@ -90,7 +90,7 @@ def score(
     rows = list(examples)
     if not rows:
         raise UserError(f"{files[0]} is empty: give at least one {task.words.example}.")
-    gold = [read_links(line) for line in read_lines(align)] if align else None
+    gold = [read_links(line) for _, line in whole_lines(align)] if align else None
     asked = Options(how, gold, layer, by_length, stride)
     with (
         nullcontext() if output is None else written_to(output) as write,
@@ -117,7 +117,7 @@ def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:
         err.print(f"{files[0]}: field {data.source!r} is taken for the source, {data.target!r} for the target.")
     if by_line and run.whole_file:
         data = replace(data, unit="line")  # type: ignore[type-var]
-    return examples(data, "valid", Path.cwd())
+    return examples(data, "valid", Path.cwd(), whole=True)
 
 
 def write_each(runs: Sequence[Run], examples: Iterator[Any], stride: int, output: Path | None) -> None:
@@ -137,7 +137,7 @@ def scored_outputs(system: tuple[Path, Path], target: Path) -> Scored:
     from regard.score.metrics import BLEU
     from regard.score.result import Scored
 
-    references, *outputs = (list(read_lines(path)) for path in (target, *system))
+    references, *outputs = ([line for _, line in whole_lines(path)] for path in (target, *system))
     if not references:
         raise UserError(f"{target} is empty: give at least one reference.")
     for path, lines in zip(system, outputs, strict=True):

@@ -21,7 +21,7 @@ from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
 from regard.data.files import write_atomically
 from regard.data.sources import World, examples, find
-from regard.data.text import content_hash, read_lines
+from regard.data.text import content_hash, whole_lines
 from regard.interface import Generates, Numbered, UserError
 from regard.loading import load
 from regard.look.weights import attends
@@ -80,12 +80,12 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
     """Read test data from these files; else the data's own test set; else the validation set."""
     data = recipe.data.reading([find(str(file), Path()) for file in files]) if files else recipe.data
     split: Any = "test" if data.has_test else "valid"
-    rows = tuple(examples(data, split, recipe.folder))
+    rows = tuple(examples(data, split, recipe.folder, whole=True))
     if not rows:
         raise UserError("The test data is empty: give at least one line.")
     links = None
     if align is not None:
-        links = tuple(read_links(line) for line in read_lines(find(str(align), Path())))
+        links = tuple(read_links(line) for _, line in whole_lines(find(str(align), Path())))
         if len(links) != len(rows):
             raise UserError(
                 f"{align} has {len(links)} lines, and the test set {len(rows)}: give one alignment for each."

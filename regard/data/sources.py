@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -18,14 +19,19 @@ from regard.config import Positive, Settings, between
 from regard.data import world
 from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
 from regard.data.text import (
+    LONGEST,
+    TOO_LONG,
+    Cut,
     Report,
     content_hash,
+    is_cut,
     is_jsonl,
     read_columns,
     read_fields,
     read_lines,
     read_pairs,
     read_rows,
+    whole_lines,
 )
 from regard.interface import UserError
 
@@ -35,6 +41,7 @@ BETWEEN = " \t "  # two texts that are read as one: no field of a table holds a 
 BAD_TAGS = "breaks the rules of BIO"  # the end of a report of tags that were corrected
 UNDECIDED = 0.5  # hold_out before the data has been counted
 BLOCK = 1 << 16  # characters of a long text that are read together, then up to the end of the line
+BEFORE_A_SPACE = re.compile(r"(?s:.*)\S(?= \S)")  # up to the last single space
 
 Line = tuple[Any, ...]  # a number to find it by, then the raw value of each side
 
@@ -68,9 +75,12 @@ class Source(Settings, ABC):
         return " ".join(content_hash(file) for file in self.files(folder).values())
 
 
-def examples(data: Source, split: Split, folder: Path) -> Iterator[tuple[Any, ...]]:
-    """The examples of a split, without their numbers."""
-    return (line[1:] for line in data.lines(split, folder))
+def examples(data: Source, split: Split, folder: Path, *, whole: bool = False) -> Iterator[tuple[Any, ...]]:
+    """The examples of a split, without their numbers; `whole`: one that is too long to be held is refused."""
+    for line in data.lines(split, folder):
+        if whole and is_cut(line):
+            raise UserError(f"In {data.unit} {line[0]} of the {split} data {TOO_LONG}: split it or leave it out.")
+        yield line[1:]
 
 
 def every_line(data: Source, folder: Path) -> Iterator[Line]:
@@ -283,7 +293,7 @@ def pair_fields(path: Path) -> tuple[str, str]:
     first: dict[str, Any] = {}
     if is_jsonl(path):
         with suppress(ValueError, TypeError, RecursionError):
-            first = dict(json.loads(next(read_lines(path), "")))
+            first = dict(json.loads(next(whole_lines(path), (0, ""))[1]))
     else:
         first = {str(place): cell for place, cell in enumerate(next(read_rows(path), (0, []))[1], start=1)}
     texts = [key for key, value in first.items() if isinstance(value, str)]
@@ -299,7 +309,18 @@ def pair_fields(path: Path) -> tuple[str, str]:
 def _paragraphs(path: Path) -> Iterator[str]:
     for blank, lines in groupby(read_lines(path), key=lambda line: not line.strip()):
         if not blank:
-            yield "\n".join(lines)
+            some = list(_at_most(LONGEST, lines))
+            text = "\n".join(some)
+            yield Cut(text) if is_cut(some) or len(text) > LONGEST else text
+
+
+def _at_most(size: int, lines: Iterable[str]) -> Iterator[str]:
+    """Lines of so many characters in all, and one more."""
+    for line in lines:
+        yield line
+        size -= len(line) + 1
+        if size < 0:
+            return
 
 
 def _blocks(path: Path) -> Iterator[str]:
@@ -307,18 +328,35 @@ def _blocks(path: Path) -> Iterator[str]:
     gathered: list[str] = []
     size = 0
     before = ""
-    for line in read_lines(path):
-        if size >= BLOCK and not (before[-1:].isspace() or line[:1].isspace()) and before and line:
+    for piece in _pieces(path):
+        spaced = (before[-2:-1] or " ").isspace() or piece[:1].isspace()
+        if size >= BLOCK and not (spaced and before.endswith("\n")):
             yield "".join(gathered)
             gathered, size = [], 0
-        gathered.append(line + "\n")
-        size += len(line) + 1
-        before = line
+        gathered.append(piece)
+        size += len(piece)
+        before = piece
     if gathered:
         yield "".join(gathered)
 
 
-# the texts of a file; a whole file comes in pieces that each end with a line, and together are the file
+def _pieces(path: Path) -> Iterator[str]:
+    """Lines with their ends. One that is too long to be held comes in pieces: cut before a single space if it has any,
+    as all tokenizers but the one for words do; that one may see the space."""
+    rest = ""
+    for line in read_lines(path, whole=True):
+        rest += line
+        if not isinstance(line, Cut):
+            yield rest + "\n"
+            rest = ""
+        while len(rest) > BLOCK:
+            found = BEFORE_A_SPACE.match(rest, 0, BLOCK)
+            place = found.end() if found else BLOCK
+            yield rest[:place]
+            rest = rest[place:]
+
+
+# the texts of a file; a whole file comes in pieces that each end with a line, if that can be, and together are the file
 TEXTS: dict[Unit, Callable[[Path], Iterator[str]]] = {"line": read_lines, "paragraph": _paragraphs, "file": _blocks}
 
 

@@ -1,7 +1,8 @@
 """Lines, pairs of lines and fields of tables, from plain and compressed files (gzip, xz, bzip2).
 
 A line ends at "\\n" and nowhere else, so that line n of the source is line n of the target whatever stands
-inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream and never held whole.
+inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream and never held whole, and neither are
+lines: of a line that is longer than LONGEST only the beginning is kept, as a `Cut`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import json
 import lzma
 import re
 import zlib
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator, Sequence
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, utf_8_decode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -23,6 +24,8 @@ from typing import Any, BinaryIO, Literal, cast
 
 from regard.config import UserError, counted
 
+LONGEST = 1 << 20  # most bytes of a line, and most characters of a row of CSV, a sentence of CoNLL or a paragraph
+TOO_LONG = "it has more than 1 MiB"  # what is wrong with a longer one
 # the first bytes of a compressed file, the name of its format and what opens it
 COMPRESSED: dict[bytes, tuple[str, Callable[[BinaryIO], Any]]] = {
     b"\x1f\x8b": ("gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
@@ -82,34 +85,63 @@ def _content(path: Path) -> Iterator[BinaryIO]:
 Report = Callable[[str, int, str], None]  # called with a file, a line number and what is wrong with the line
 
 
+class Cut(str):
+    """The beginning of a line that is too long to be held."""
+
+
+def is_cut(sides: Iterable[Any]) -> bool:
+    """Whether a side of an example was too long to be held."""
+    return any(isinstance(side, Cut) for side in sides)
+
+
 def read_lines(
-    path: Path | str | BinaryIO, *, errors: Literal["strict", "replace"] | None = None, report: Report | None = None
+    path: Path | str | BinaryIO,
+    *,
+    errors: Literal["strict", "replace"] | None = None,
+    report: Report | None = None,
+    whole: bool = False,
 ) -> Iterator[str]:
     """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
     into U+FFFD, and None is strict where there is no such choice. With `report` a line that is not UTF-8 is reported,
-    decoded with U+FFFD and passed on."""
+    decoded with U+FFFD and passed on. Of a line that is too long the beginning is given, as a Cut; with `whole` the
+    rest follows in pieces, all of them a Cut but the last."""
     opened: AbstractContextManager[BinaryIO]
     if isinstance(path, (str, Path)):
         opened, name = _content(Path(path)), str(path)
     else:
         opened, name = nullcontext(path), "standard input"
     with opened as stream:
-        for number, line in enumerate(stream, start=1):
-            if number == 1:
-                what = next((what for magic, what in NOT_TEXT.items() if line.startswith(magic)), "")
+        number, begun, rest = 0, 0, b""  # `begun`: bytes of this line that came before
+        while raw := rest if rest.endswith(b"\n") else rest + stream.readline(LONGEST + 2):
+            number += not begun
+            if number == 1 and not begun:
+                what = next((what for magic, what in NOT_TEXT.items() if raw.startswith(magic)), "")
                 if what:
                     sheet = name.lower().endswith(SPREADSHEETS)
                     raise UserError(f"{name} is {'a spreadsheet; save it as CSV (UTF-8)' if sheet else what}.")
-                line = line.removeprefix(BOM_UTF8)
-            line = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
+                raw = raw.removeprefix(BOM_UTF8)
+            line = raw[:-2] if raw.endswith(b"\r\n") else raw.removesuffix(b"\n")
+            cut = len(line) > LONGEST
             try:
-                text = line.decode("utf-8", errors or "strict")
+                text, read = utf_8_decode(line[:LONGEST], errors or "strict", not cut)
             except UnicodeDecodeError as error:
-                wrong = f"byte {error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
+                wrong = f"byte {begun + error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
                 remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (REPLACE if errors else "")
                 _refuse(report, name, number, wrong, remedy)
-                text = line.decode("utf-8", "replace")
-            yield text
+                text, read = utf_8_decode(line[:LONGEST], "replace", not cut)
+            yield Cut(text) if cut else text
+            begun, rest = (begun + read, raw[read:]) if cut and whole else (0, b"")
+            while cut and not whole and not raw.endswith(b"\n") and raw:
+                raw = stream.readline(LONGEST)
+
+
+def whole_lines(path: Path | str, report: Report | None = None) -> Iterator[tuple[int, str]]:
+    """The lines of a file where part of a line is of no use, with their numbers: one that is too long is refused."""
+    for number, line in enumerate(read_lines(path, report=report), start=1):
+        if isinstance(line, Cut):
+            _refuse(report, str(path), number, TOO_LONG, "split or delete it")
+            continue
+        yield number, line
 
 
 def _refuse(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
@@ -153,7 +185,7 @@ def read_fields(
     the first line; columns stand between tabs, or in CSV, recognised by the file's name, between commas or semicolons.
     """
     if is_jsonl(path):
-        for number, line in enumerate(read_lines(path, report=report), start=1):
+        for number, line in whole_lines(path, report):
             try:
                 entry = json.loads(line)
                 values = [entry[field] for field in fields]
@@ -193,20 +225,41 @@ def read_rows(path: Path | str, report: Report | None = None) -> Iterator[tuple[
     """The columns of each line of a table, with its number."""
     if ".csv" in Path(path).suffixes:
         return _read_csv(path, report)
-    return ((number, line.split("\t")) for number, line in enumerate(read_lines(path, report=report), start=1))
+    return ((number, line.split("\t")) for number, line in whole_lines(path, report))
 
 
 def _read_csv(path: Path | str, report: Report | None) -> Iterator[tuple[int, list[str]]]:
     """A quoted field may span several lines: its line ends become spaces."""
-    lines = (line + "\n" for line in read_lines(path, report=report))
-    head = list(islice(lines, FIRST_LINES))
+    room = LONGEST  # characters that the row may still have
+
+    def bounded(lines: Iterable[str]) -> Iterator[str]:
+        nonlocal room
+        for line in lines:
+            room -= len(line) + 1
+            if room < 0 or isinstance(line, Cut):
+                raise csv.Error("a row has more than 1 MiB")
+            yield line + "\n"
+
+    lines = read_lines(path, report=report)
+    head = list(_first(lines))
     delimiter = max(DELIMITERS, key=lambda each: _divides(each, head))
-    reader = csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
+    reader = csv.reader(bounded(chain(head, lines)), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             yield reader.line_num, [" ".join(cell.splitlines()) for cell in row]
+            room = LONGEST
     except csv.Error as problem:
         raise UserError(f"{path}, line {reader.line_num}: it is not CSV ({problem}); correct it.") from None
+
+
+def _first(lines: Iterator[str]) -> Iterator[str]:
+    """The first lines, which show what divides columns."""
+    size = 0
+    for line in islice(lines, FIRST_LINES):
+        yield line
+        size += len(line)
+        if size > LONGEST:
+            return
 
 
 def _divides(delimiter: str, lines: Sequence[str]) -> tuple[float, int]:
@@ -235,10 +288,19 @@ def read_columns(
             "or write those two columns to another file."
         )
     sentence: list[tuple[str, str]] = []
+    room = LONGEST  # characters that the sentence may still have
     for number, line in enumerate(chain(read_lines(path, report=report), [""]), start=1):
         if not line.strip() or line.startswith("-DOCSTART-"):
             if sentence:
                 yield sentence
+            sentence, room = [], LONGEST
+            continue
+        if room <= 0:
+            continue  # reported already
+        room -= len(line)
+        if room <= 0 or isinstance(line, Cut):
+            room = 0
+            _refuse(report, str(path), number, f"in this sentence {TOO_LONG}", "end sentences with a blank line")
             sentence = []
             continue
         if conllu and NOT_A_WORD.match(line):

@@ -35,7 +35,7 @@ from regard.checkpoint import Folder, write_tensors
 from regard.config import shown
 from regard.data.fields import Fields, TextField
 from regard.data.files import replacing, write_atomically
-from regard.data.text import read_lines
+from regard.data.text import whole_lines
 from regard.data.tokens import Listed
 from regard.interface import BOS, EOS, SPECIALS, UNK, CountsNGrams, UserError
 from regard.loading import load
@@ -137,7 +137,7 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = read_lines(path)
+        self.lines = whole_lines(path)
         self.number = 0
         self.first = 0  # line of the section's first n-gram
         self.ids: dict[str, int] = {}  # word as it is written -> id
@@ -145,8 +145,8 @@ class _Reader:
         self.met: set[str | int] = set()
 
     def next(self, expected: str) -> str:
-        for line in self.lines:
-            self.number += 1
+        for number, line in self.lines:
+            self.number = number
             return line
         raise UserError(f"{self.path} ends after line {self.number}, before {expected}: give a complete ARPA file.")
 

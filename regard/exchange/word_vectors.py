@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.text import read_lines
+from regard.data.text import whole_lines
 from regard.data.tokens import Tokenizer
 from regard.interface import UserError
 from regard.look.weights import inside
@@ -24,7 +24,7 @@ def load_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int
     wide, first = vectors.dim, tokenizer.offset
     places = {word: place for place, word in enumerate(tokenizer.surface(range(first, tokenizer.size)), start=first)}
     known = len(places)
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in whole_lines(path):
         word, *numbers = line.rstrip().split(" ")
         if number == 1 and len(numbers) == 1:
             continue  # counts

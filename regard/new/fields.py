@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mode
 
 from regard.config import counted
-from regard.data.text import is_jsonl, read_lines, read_rows
+from regard.data.text import is_jsonl, read_rows, whole_lines
 from regard.interface import UserError
 from regard.new.choices import Reasons, Request
 
@@ -29,7 +29,7 @@ def columns_of(path: Path) -> dict[str, list[str]]:
     """Field -> its values in the first lines; a field is a key of JSONL, or the number of a column."""
     if is_jsonl(path):
         try:
-            entries = [dict(json.loads(line)) for line in islice(read_lines(path), LOOKED_AT)]
+            entries = [dict(json.loads(line)) for _, line in islice(whole_lines(path), LOOKED_AT)]
             first = entries[0]
         except (ValueError, TypeError, IndexError, RecursionError):
             raise UserError(f"{path} is not JSONL: give one object per line, with texts in it.") from None

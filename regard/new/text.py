@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.config import counted, parse
 from regard.data.sources import UNDECIDED, Parallel, Source, Table, Text, every_line, find
-from regard.data.text import read_lines
+from regard.data.text import Cut, read_lines
 from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import Fits, Ids, Shapes, UserError
 from regard.models import MODELS
@@ -122,9 +122,11 @@ def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, Trai
 def survey_text(path: Path) -> tuple[int, int, float]:
     """Words, characters, and the share of the lines (without blank ones) that end like a sentence."""
     words = characters = ended = filled_lines = 0
-    for line in read_lines(path):
+    for line in read_lines(path, whole=True):
         words += len(line.split())
         characters += len(line) + 1
+        if isinstance(line, Cut):
+            continue  # the line goes on
         if text := line.rstrip():
             filled_lines += 1
             ended += text[-1] in SENTENCE_ENDS

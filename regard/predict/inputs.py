@@ -10,23 +10,30 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from regard.config import UserError
-from regard.data.text import encodable, read_lines
+from regard.data.text import encodable, read_lines, whole_lines
 
 LIKE_A_FILE = re.compile(r"\S*(/\S*|\w\.[A-Za-z]\w{0,7})")
 AT_ONCE = 512  # inputs that are predicted together
+CHARACTERS = 1 << 22  # and no more characters than this, where a single one has not more
 
 T = TypeVar("T")
 
 
 def some_at_once(items: Iterable[T], count: int = AT_ONCE) -> Iterator[list[T]]:
-    """Yield lists of at most `count` items; only one list is in memory."""
-    stream = iter(items)
-    while some := list(islice(stream, count)):
+    """Yield lists of at most `count` items, fewer where they are long; only one list is in memory."""
+    some: list[T] = []
+    room = CHARACTERS
+    for item in items:
+        some.append(item)
+        room -= sum(map(len, item)) if isinstance(item, tuple) else len(item) if isinstance(item, str) else 0
+        if len(some) == count or room <= 0:
+            yield some
+            some, room = [], CHARACTERS
+    if some:
         yield some
 
 
@@ -48,7 +55,7 @@ def typed_text(text: str) -> list[str]:
     """The text itself, or the lines of the file of that name, those that are not blank."""
     if (file := named_file(text)) is None:
         return [encodable(text)]
-    lines = [line for line in read_lines(file) if line.strip()]
+    lines = [line for _, line in whole_lines(file) if line.strip()]
     if not lines:
         raise UserError(f"{text} holds only blank lines: give a file with text in it.")
     return lines

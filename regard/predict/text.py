@@ -138,10 +138,12 @@ def continue_texts(
     refuse_replacing(run, how)
     predictions = [NO_ANSWER] * len(prompts)
     tokenizer, most = run.tokenizer("target"), how.longest_source
-    tokens = tokenizer.encode_all(prompts, continued=run.whole_file)
+    ends = [prompt[-most * CHARACTERS :] for prompt in prompts]
+    tokens = tokenizer.encode_all(ends, continued=run.whole_file)
     by_length: dict[int, list[Line]] = {}
     for number, ids in enumerate(tokens):
-        line = Line(number, prompts[number], [*run.opening, *ids[-most:]], cut=len(ids) > most)
+        cut = len(ids) > most or len(prompts[number]) > len(ends[number])
+        line = Line(number, prompts[number], [*run.opening, *ids[-most:]], cut=cut)
         by_length.setdefault(len(line.ids), []).append(line)
     for waiting in by_length.values():
         for together in batches(waiting, how):

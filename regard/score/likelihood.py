@@ -19,6 +19,7 @@ import torch
 from regard.data.batches import Integers
 from regard.data.sources import examples
 from regard.data.streams import spans
+from regard.data.text import Cut
 from regard.interface import EOS, PAD, UNK, Batch, Scores, UserError, Windowed
 from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.run import Run, check_alike
@@ -201,7 +202,7 @@ def fit_weights(runs: Sequence[Run], *, stride: int = 0) -> tuple[float, ...]:
 
 def valid_texts(run: Run) -> list[str]:
     """Read the validation text of the run's recipe."""
-    return [text for (text,) in examples(run.recipe.data, "valid", run.recipe.folder)]
+    return [text for (text,) in examples(run.recipe.data, "valid", run.recipe.folder) if not isinstance(text, Cut)]
 
 
 # --- for `score` -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from regard.config import counted
 from regard.data.batches import Encoded, Examples, Shuffled, validation_plan
 from regard.data.fields import Fields
 from regard.data.sources import Split, examples
+from regard.data.text import is_cut
 from regard.interface import Learns, Sample
 from regard.predict.decoding import Decoding
 from regard.recipe import Recipe
@@ -40,12 +41,16 @@ class Corpus:
         """Yield the raw sides of each example of a split."""
         return examples(self.recipe.data, split, self.recipe.folder)
 
+    def held(self, split: Split) -> Iterator[tuple[Any, ...]]:
+        """Yield the examples that are not too long to be held; training leaves the others out."""
+        return (example for example in self.examples(split) if not is_cut(example))
+
     @cached_property
     def valid(self) -> list[tuple[Any, ...]]:
-        return list(self.examples("valid"))
+        return list(self.held("valid"))
 
     def learn_fields(self) -> Fields:
-        fields: Fields = self.recipe.task.learn(lambda: self.examples("train"), self.recipe.tokens)
+        fields: Fields = self.recipe.task.learn(lambda: self.held("train"), self.recipe.tokens)
         return fields
 
     def fits(self, example: Sequence[Sized]) -> bool:

@@ -25,7 +25,7 @@ from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.files import append, write_atomically, writing
 from regard.data.sources import Split, find
-from regard.data.text import content_hash
+from regard.data.text import content_hash, is_cut
 from regard.exchange.word_vectors import load_word_vectors
 from regard.interface import Fits, Progress, UserError
 from regard.loading import read_recipe
@@ -187,7 +187,11 @@ class Session:
         """Write all examples, each side with one of these functions; return how many were left out."""
         left_out, whole = 0, self.corpus.whole_file
         for chunk in some_at_once(self.corpus.examples(split), LINES_AT_ONCE):
-            every = self.fields.encode(by_side(self.fields, chunk), continued=whole)
+            held = [example for example in chunk if not is_cut(example)]
+            left_out += len(chunk) - len(held)
+            if not held:
+                continue
+            every = self.fields.encode(by_side(self.fields, held), continued=whole)
             for example in zip(*every.values(), strict=True):
                 if not whole and not self.corpus.fits(example):
                     left_out += 1

@@ -1,0 +1,282 @@
+"""Laws of bounds: whatever a file holds, a command needs little memory, waits for nothing and shows plain text."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import Result
+
+from regard import cli
+from regard.data.sources import Text, examples
+from regard.data.text import LONGEST, Cut, read_lines
+
+KEPT = Path(__file__).parent / "runs"
+HUGE = 120 << 20  # bytes of a line
+ROOM = 80 << 20  # bytes of memory that a command may take beside what Python and torch have; the line does not fit
+
+Bounded = Callable[..., Result]
+
+
+def memory(what: str) -> int:
+    """Bytes of memory of this process: VmSize, VmRSS, or VmHWM, the most that VmRSS was."""
+    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) << 10
+
+
+@pytest.fixture
+def bounded(tmp_path: Path) -> Bounded:
+    """The command in a process of its own, which has torch already and may take so much more memory."""
+
+    def called(*arguments: object, stdin: Path | None = None, room: int = ROOM) -> Result:
+        said, grown = [tmp_path / ".out", tmp_path / ".err"], tmp_path / ".grown"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if child := os.fork():
+            _, status = os.waitpid(child, 0)
+            result = Result(os.waitstatus_to_exitcode(status), *(file.read_text() for file in said))
+            assert int(grown.read_text()) < room, result
+            return result
+        try:
+            before = memory("VmRSS")
+            Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again
+            resource.setrlimit(resource.RLIMIT_AS, (memory("VmSize") + (3 << 30),) * 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (100, 100))
+            for number, file in enumerate(said, start=1):
+                os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.dup2(os.open(stdin or os.devnull, os.O_RDONLY), 0)
+            sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+            sys.argv = ["regard", *map(str, arguments)]
+            cli.main()
+        except SystemExit as ended:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            grown.write_text(str(memory("VmHWM") - before))
+            os._exit(int(ended.code or 0))
+        finally:
+            os._exit(99)
+
+    return called
+
+
+def one_sentence(said: Result, *words: str) -> None:
+    assert (said.code, said.out) == (1, ""), said
+    assert said.err.startswith("regard: ") and said.err.count("\n") == 1 and said.err.endswith(".\n"), said.err
+    assert len(said.err) < 600 and "unexpected" not in said.err and "ran out of memory" not in said.err, said.err
+    for word in words:
+        assert word in said.err, said.err
+
+
+# One line
+
+
+@pytest.fixture(scope="module")
+def zeros(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of one line that is longer than the memory of a command; the file takes no room on the disk."""
+    file = tmp_path_factory.mktemp("zeros") / "zeros.txt"
+    file.touch()
+    os.truncate(file, HUGE)
+    return file
+
+
+@pytest.fixture(scope="module")
+def lines(zeros: Path) -> Path:
+    """The same line between two short ones, compressed to little."""
+    part = gzip.compress(b"a" * (1 << 20), compresslevel=1)
+    file = zeros.with_name("lines.txt.gz")
+    file.write_bytes(gzip.compress(b"a cat\n") + part * (HUGE >> 20) + gzip.compress(b"\na cat\n"))
+    assert file.stat().st_size < 2 << 20
+    return file
+
+
+@pytest.mark.parametrize("task", ["translation", "language", "classification", "tagging"])
+def test_predict_answers_each_line_and_says_which_was_cut(task, lines, bounded):
+    said = bounded("predict", KEPT / task, lines, *(["--temperature", "0.1"] if task == "language" else []))
+    assert said.code == 0, said
+    assert said.out.count("\n") == 3
+    part = "end of its first 1 MiB" if task == "language" else "beginning"
+    assert said.err.startswith(f"Line 2 is too long: only its {part} was read, at most "), said.err
+    assert said.err.count("\n") == 1
+    first, second, third = said.out.splitlines()
+    assert task == "language" or (first == third and len(second) < LONGEST)
+
+
+def test_predict_reads_such_a_line_from_standard_input(zeros, bounded):
+    said = bounded("predict", KEPT / "classification", stdin=zeros)
+    assert (said.code, said.out.count("\n")) == (0, 1)
+    assert said.err.startswith("Line 1 is too long: only its beginning was read")
+
+
+def test_a_line_of_white_space_is_named_too(tmp_path, call):
+    (tmp_path / "text").write_text(" " * LONGEST + "cat\na cat\n")
+    said = call("predict", KEPT / "classification", tmp_path / "text")
+    assert (said.code, said.out.count("\n")) == (0, 2)
+    assert said.err.startswith("Line 1 is too long: only its beginning was read")
+
+
+RECIPE = """
+task = "{task}"
+[data]
+{data}
+[tokens]
+kind = "{kind}"
+size = {size}
+[model]
+{model}
+[train]
+steps = 1
+precision = "float32"
+"""
+NGRAM = 'name = "ngram"\norder = 2'
+SMALL = 'name = "seq2seq"\nembedding = 3\nhidden = 5\nlayers = 1'
+
+
+def recipe_in(folder: Path, task: str, model: str, kind: str = "characters", size: int = 0, **data: str) -> Path:
+    named = "\n".join(f'{key} = "{value}"' for key, value in data.items())
+    (folder / "recipe.toml").write_text(RECIPE.format(task=task, data=named, kind=kind, size=size, model=model))
+    return folder / "recipe.toml"
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, lines: Path) -> Path:
+    """A recipe whose sources are three, of which one is too long."""
+    (tmp_path / "short").write_text("a cat\nle chat\na cat\n")
+    files = {"source": str(lines), "target": "short", "valid_source": "short", "valid_target": "short"}
+    return recipe_in(tmp_path, "translation", SMALL, name="parallel", **files)
+
+
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", ["words", pytest.param("characters", marks=slow), pytest.param("bpe", marks=slow)])
+def test_train_leaves_it_out(pairs, tmp_path, bounded, kind):
+    settings = [f"tokens.kind={kind}", f"tokens.size={300 if kind == 'bpe' else 0}"]
+    said = bounded("train", pairs, *settings, "-o", tmp_path / "run", room=200 << 20)
+    assert said.code == 0, said
+    assert "2 pairs (1 left out" in " ".join(said.out.split()), said.out
+
+
+def test_check_finds_it(pairs, bounded):
+    said = bounded("check", pairs)
+    assert said.code == 0, said
+    assert "lines.txt.gz: 1 of 3 lines (2) has more than 256 characters, and training leaves it out" in said.out
+
+
+def test_check_finds_a_long_word_of_sub_words_too(pairs, bounded):
+    said = bounded("check", pairs, "tokens.kind=bpe", "tokens.size=300")
+    assert "lines.txt.gz: 1 of 3 lines (2) has more than" in said.out
+
+
+@slow
+def test_a_text_without_line_ends_is_learnt_whole(tmp_path, bounded):
+    """A whole file may be one line: it is read in pieces, and nothing of it is lost."""
+    size = 20_000_000
+    (tmp_path / "text").write_bytes(b"abcd efgh " * (size // 10))
+    recipe = recipe_in(tmp_path, "language", NGRAM, name="text", train="text", valid="short", unit="file")
+    (tmp_path / "short").write_text("abcd efgh ")
+    said = bounded("train", recipe, "-o", tmp_path / "run", room=60 * size)  # n-grams are counted in memory
+    assert said.code == 0, said
+    assert f"{size + 1:,} tokens" in said.out, said.out
+
+
+@pytest.mark.parametrize("text", ["ab é\u0301 " * 300_000, "é" * 1_500_000, "x" * LONGEST + "\r\ny\n", " " * 2_000_000])
+def test_pieces_of_a_text_are_the_text(tmp_path, text):
+    (tmp_path / "text").write_text(text, newline="")
+    data = Text(train="text", hold_out=0.25, unit="file")
+    blocks = {split: [block for (block,) in examples(data, split, tmp_path)] for split in ("train", "valid")}
+    every = [*blocks["train"], *blocks["valid"]]
+    assert "".join(every) == text.replace("\r\n", "\n") + "\n" * (not text.endswith("\n"))
+    assert max(map(len, every)) <= LONGEST + 1
+    if text.startswith("ab"):  # cut where every tokenizer cuts
+        assert all(block.startswith(" ") for block in blocks["train"][1:])
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("over", [-1, 0, 1, 2, 3])
+def test_the_longest_line_is_whole_and_a_longer_one_is_cut(tmp_path, over, end):
+    (tmp_path / "text").write_text("x" * (LONGEST + over) + end + "\u00e9" * LONGEST + "\nlast", newline="")
+    first, *rest = read_lines(tmp_path / "text")
+    if end:
+        assert (len(first), isinstance(first, Cut)) == (min(LONGEST + over, LONGEST), over > 0)
+        assert (rest[0], rest[1]) == ("\u00e9" * (LONGEST // 2), "last") and isinstance(rest[0], Cut)
+    pieces = list(read_lines(tmp_path / "text", whole=True))
+    joined = "".join(piece + "\n" * (not isinstance(piece, Cut)) for piece in pieces)
+    assert joined == "x" * (LONGEST + over) + end[-1:] + "\u00e9" * LONGEST + "\nlast\n"
+
+
+def test_half_a_character_at_the_end_of_a_piece_is_no_error_but_at_the_end_of_the_line(tmp_path):
+    (tmp_path / "text").write_bytes(b"x" + "é".encode() * LONGEST + b"\xc3\n")
+    (cut,) = read_lines(tmp_path / "text")
+    assert cut == "x" + "é" * ((LONGEST - 1) // 2)
+    with pytest.raises(Exception, match=rf"line 1: byte {2 * LONGEST + 2} \(0xc3\) is not UTF-8"):
+        list(read_lines(tmp_path / "text", whole=True))
+
+
+NEW = ("new", "-o", "{folder}/new.toml")
+PAIRS = ("{translation}", "--source", "{few}", "--target", "{few}")
+ENDLESS = {  # what goes on and on: the beginning, what is repeated, and the command that reads it
+    "rows.csv": (b'text,label\na,1\n"', b"one more line\n", (*NEW, "classification", "{file}")),
+    "columns.csv": (b"text,label\na,1\n", b'"b\nc",', (*NEW, "classification", "{file}")),
+    "rows.tsv": (b"a\t1\nb\t2\n", b"b", (*NEW, "classification", "{file}")),
+    "objects.jsonl": (b'{"text": "a", "label": "1"}\n{"text": "', b"b", (*NEW, "classification", "{file}")),
+    "deep.jsonl": (b'{"text": "a", "label": "1"}\n', b"[", (*NEW, "classification", "{file}")),
+    "words.conll": (b"a\tX\n\n", b"b\tY\n", (*NEW, "tagging", "{file}")),
+    "one.conll": (b"a\tX\nb\t", b"Y", (*NEW, "tagging", "{file}")),
+    "model.arpa": (b"\\data\\\nngram 1=", b"1", ("import", "{file}", "-o", "{folder}/imported")),
+    "comment.arpa": (b"", b"x", ("import", "{file}", "-o", "{folder}/imported")),
+    "gold.align": (b"0-0 ", b"1-1 ", ("score", *PAIRS, "--align", "{file}")),
+    "target": (b"a cat\n", b"a", ("score", "{translation}", "--source", "{few}", "--target", "{file}")),
+    "text": (b"a cat\n", b"a", ("score", "{language}", "{file}")),
+    "each": (b"a cat\n", b"a", ("score", "{language}", "{file}", "--each")),
+    "system": (b"a cat\n", b"a", ("score", "--system", "{file}", "{few}", "--target", "{few}")),
+    "look": (b"", b"a", ("look", "{translation}", "{file}")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_never_ends_is_refused_in_one_sentence(tmp_path, bounded, name):
+    beginning, repeated, arguments = ENDLESS[name]
+    part = repeated * ((1 << 20) // len(repeated))
+    with gzip.open(tmp_path / f"{name}.gz", "wb", compresslevel=1) as file:
+        file.write(beginning)
+        for _ in range(4 if repeated.endswith(b"\n") else 40):
+            file.write(part)
+    (tmp_path / "few").write_text("a cat\na cat\n")
+    places = {"file": tmp_path / f"{name}.gz", "folder": tmp_path, "few": tmp_path / "few"}
+    places |= {task: KEPT / task for task in ("translation", "language")}
+    said = bounded(*(word.format(**places) for word in arguments), room=(40 if name == "words.conll" else 60) << 20)
+    if name == "each":
+        assert said.out.count("\n") <= 1
+        said = said._replace(out="")
+    one_sentence(said, "more than 1 MiB" if "csv" not in name else "is not CSV")
+
+
+def test_word_vectors_have_no_endless_line(tmp_path, zeros, bounded):
+    (tmp_path / "short").write_text("a cat\nle chat\na cat\n")
+    files = dict.fromkeys(("source", "target", "valid_source", "valid_target"), "short")
+    recipe = recipe_in(tmp_path, "translation", SMALL, "words", name="parallel", **files)
+    said = bounded("train", recipe, f"train.vectors={zeros}", "-o", tmp_path / "run", room=200 << 20)
+    one_sentence(said, f"{zeros}, line 1: it has more than 1 MiB")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["pipe", "gzip"])
+def test_three_gigabytes_are_one_line(tmp_path, bounded, source):
+    """As in the report: 3 GB of /dev/zero, and a gzip of 2.9 MB."""
+    file = tmp_path / "three"
+    if source == "gzip":
+        os.system(f"head -c 3G /dev/zero | gzip -1 > {file}")
+    else:
+        os.mkfifo(file)
+        os.system(f"head -c 3G /dev/zero > {file} &")
+    said = bounded("predict", KEPT / "translation", file)
+    assert (said.code, said.out.count("\n")) == (0, 1), said
+    assert said.err.startswith("Line 1 is too long")
