@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +10,7 @@ from regard import machine
 from regard.checkpoint import Folder, read_tensors
 from regard.config import override
 from regard.data.fields import Fields
+from regard.data.files import read_toml
 from regard.interface import Fits, UserError
 from regard.models import models_for, no_such_model
 from regard.recipe import Recipe, parse_recipe, refuse_other_code
@@ -26,11 +26,11 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
         raise UserError(f"{path} is a run, not a recipe: give {Folder(path).config}, which is its recipe.")
     data = "" if path.suffix == ".toml" else f"; if it is your data, write a recipe with `regard new TASK {path}`"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        table = read_toml(path)
     except FileNotFoundError:
         remedy = "check the spelling and the folder, or write a recipe with `regard new`"
         raise UserError(f"The recipe {path} does not exist: {remedy}.") from None
-    except (IsADirectoryError, PermissionError) as problem:
+    except OSError as problem:
         raise UserError(f"The recipe {path} cannot be read: {problem.strerror}; give a .toml file.") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a recipe: it is not UTF-8 text{data}.") from None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import re
 import resource
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +38,7 @@ def memory(what: str) -> int:
 def bounded(tmp_path: Path) -> Bounded:
     """The command in a process of its own, which has torch already and may take so much more memory."""
 
-    def called(*arguments: object, stdin: Path | None = None, room: int = ROOM) -> Result:
+    def called(*arguments: object, stdin: Path | int | None = None, room: int = ROOM) -> Result:
         said, grown = [tmp_path / ".out", tmp_path / ".err"], tmp_path / ".grown"
         sys.stdout.flush()
         sys.stderr.flush()
@@ -51,7 +54,7 @@ def bounded(tmp_path: Path) -> Bounded:
             resource.setrlimit(resource.RLIMIT_CPU, (100, 100))
             for number, file in enumerate(said, start=1):
                 os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-            os.dup2(os.open(stdin or os.devnull, os.O_RDONLY), 0)
+            os.dup2(stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY), 0)
             sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
             sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
             sys.argv = ["regard", *map(str, arguments)]
@@ -280,3 +283,101 @@ def test_three_gigabytes_are_one_line(tmp_path, bounded, source):
     said = bounded("predict", KEPT / "translation", file)
     assert (said.code, said.out.count("\n")) == (0, 1), said
     assert said.err.startswith("Line 1 is too long")
+
+
+# Recipes
+
+WORST = {  # what makes a reader of TOML take much memory or time, or its error long
+    "dots": "a" + ".a" * 60_000 + " = 1\n",
+    "100,000 dots": "a" + ".a" * 100_000 + " = 1\n",
+    "table": "[a" + ".a" * 60_000 + "]\n",
+    "inline": "a = {a" + ".a" * 60_000 + " = 1}\n",
+    "deep list": "a = " + "[" * 60_000,
+    "deep table": "a = " + "{a = " * 20_000,
+    "integer": "seed = " + "9" * 100_000 + "\n",
+    "hexadecimal": "seed = 0x" + "f" * 100_000 + "\n",
+    "name": f'task = "{"x" * 100_000}"\n',
+    "key": f"{'x' * 100_000} = 1\n",
+    "long": "# comment\n" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_a_recipe_takes_little_memory_and_one_sentence(tmp_path, bounded, name):
+    (tmp_path / "recipe.toml").write_text(WORST[name])
+    one_sentence(bounded("train", tmp_path / "recipe.toml", "-o", tmp_path / "run", room=150 << 20))
+
+
+def test_a_recipe_of_keys_as_deep_as_allowed_takes_little_memory(tmp_path, bounded):
+    parts = ".".join("a" * 190)
+    lines = "".join(f"k{number}.{parts} = 1\n" for number in range(300))
+    (tmp_path / "recipe.toml").write_text(f"[{parts}]\n{lines}")
+    one_sentence(bounded("train", tmp_path / "recipe.toml", "-o", tmp_path / "run", room=250 << 20))
+
+
+# Pipes and devices
+
+REFUSED = {
+    "check": ("check", "{recipe}", "data.source={pipe}"),
+    "train": ("train", "{recipe}", "data.source={pipe}", "-o", "{folder}/run"),
+    "new": ("new", "language", "{pipe}"),
+    "new classification": ("new", "classification", "{pipe}"),
+    "new pictures": ("new", "pictures", "{pipe}.npz"),
+    "score": ("score", "{run}", "--source", "{pipe}", "--target", "{few}"),
+    "score --target": ("score", "{run}", "--source", "{few}", "--target", "{pipe}"),
+    "score --align": ("score", "{run}", "--source", "{few}", "--target", "{few}", "--align", "{pipe}"),
+    "score --system": ("score", "--system", "{few}", "{pipe}", "--target", "{few}"),
+    "import": ("import", "{pipe}", "-o", "{folder}/run"),
+    "vectors": ("train", "{recipe}", "train.vectors={pipe}", "-o", "{folder}/run"),
+    "recipe": ("train", "{pipe}", "-o", "{folder}/run"),
+    "recipe of a run": ("predict", "{folder}/waits", "{few}"),
+    "look": ("look", "{run}", "{pipe}"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, call, name, kind):
+    place = tmp_path / "endless"
+    for file in (place, place.with_suffix(".npz")):
+        if kind == "pipe":
+            os.mkfifo(file)
+        else:
+            file.symlink_to("/dev/zero")
+    (tmp_path / "few").write_text("a cat\nle chat\na cat\n")
+    (tmp_path / "waits").mkdir()
+    os.mkfifo(tmp_path / "waits" / "config.toml")
+    files = dict.fromkeys(("source", "target", "valid_source", "valid_target"), "few")
+    recipe = recipe_in(tmp_path, "translation", SMALL, "words", name="parallel", **files)
+    places = {"pipe": place, "few": tmp_path / "few", "run": KEPT / "translation", "recipe": recipe, "folder": tmp_path}
+    said = call(*(word.format(**places) for word in REFUSED[name]))
+    where = "endless" if kind == "pipe" else "zero"
+    if name == "check":
+        assert said.code == 1 and f"{where} cannot be read: it is a pipe or a device" in said.out
+    elif name == "recipe of a run":
+        one_sentence(said, "waits")
+    else:
+        one_sentence(said, "it is a pipe or a device, not a regular file")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress])
+@pytest.mark.parametrize("way", ["a named pipe", "/dev/stdin"])
+def test_predict_reads_a_pipe_compressed_or_not(tmp_path, bounded, pack, way):
+    content = pack(b"a cat\nthe cat\n")
+    if way == "/dev/stdin":
+        end, beginning = os.pipe()
+        with open(beginning, "wb") as file:
+            file.write(content)
+        said = bounded("predict", KEPT / "classification", way, stdin=end)
+        os.close(end)
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,))
+        writer.start()
+        said = bounded("predict", KEPT / "classification", tmp_path / "pipe")
+        writer.join()
+    assert (said.code, said.out.count("\n"), said.err) == (0, 2, "")
+
+
+def test_predict_reads_no_device_that_never_ends(bounded):
+    one_sentence(bounded("predict", KEPT / "classification", "/dev/zero"), "/dev/zero cannot be read")

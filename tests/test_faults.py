@@ -6,7 +6,7 @@ program, this file is that process (`serve`).
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import gc
 import io
 import json
@@ -604,22 +604,21 @@ def test_asked_while_the_data_is_prepared_it_leaves_at_once(regard_, brief, tmp_
 def waiting(home: Path, tmp_path: Path) -> Iterator[Path]:
     """A folder as home, in which the training text never comes to its end."""
     folder = Path(shutil.copytree(home, tmp_path / "home", ignore=lambda place, names: {*names} - TASK))
-    (folder / "train.source").unlink()
-    os.mkfifo(folder / "train.source")
+    os.truncate(folder / "train.source", 1 << 40)  # zeros that take no room on the disk
     yield folder
 
 
 TASK = {"toy.toml", "train.source", "train.target", "valid.source", "valid.target"}
 
 
-def wait_until_read(fifo: Path, reader: subprocess.Popen[str]) -> int:
+def wait_until_read(file: Path, reader: subprocess.Popen[str]) -> None:
+    handles = Path(f"/proc/{reader.pid}/fd")
     ended = os.pidfd_open(reader.pid)
     try:
         while not select.select([ended], [], [], 0.01)[0]:
-            try:
-                return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError as problem:  # nobody reads yet
-                assert problem.errno == errno.ENXIO
+            with contextlib.suppress(OSError):  # a handle was closed meanwhile
+                if file.resolve() in [handle.readlink() for handle in handles.iterdir()]:
+                    return
     finally:
         os.close(ended)
     raise AssertionError(reader.communicate())
@@ -628,22 +627,20 @@ def wait_until_read(fifo: Path, reader: subprocess.Popen[str]) -> int:
 def test_two_do_not_train_in_one_folder_until_the_first_is_gone(regard_, brief, waiting, tmp_path):
     folder = tmp_path / "run"
     with started(waiting, "train", "toy.toml", *BRIEF, "-o", folder) as child:
-        fifo = wait_until_read(waiting / "train.source", child)
+        wait_until_read(waiting / "train.source", child)
         second = regard_("train", "toy.toml", *BRIEF, "-o", folder)
         assert_refused(second, "Another process is training in", "another output folder")
         child.send_signal(signal.SIGKILL)
         child.communicate(timeout=LONGEST)
-    os.close(fifo)
     assert_goes_on(regard_, folder, brief)
 
 
 @pytest.mark.slow
 def test_a_true_process_that_reads_may_be_asked_too(regard_, brief, home, waiting, tmp_path):
     with started(waiting, "train", "toy.toml", *BRIEF, "-o", tmp_path / "run") as child:
-        fifo = wait_until_read(waiting / "train.source", child)
+        wait_until_read(waiting / "train.source", child)
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate(timeout=LONGEST)
-    os.close(fifo)
     assert child.returncode == 128 + signal.SIGTERM
     assert (out, err) == ("", "Interrupted before the first step; the same command starts again.\n")
     assert_goes_on(regard_, tmp_path / "run", brief)

@@ -14,11 +14,12 @@ import contextlib
 import errno
 import os
 import stat
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from regard.interface import UserError
+from regard.config import UserError
 
 AGAIN = "run the same command again"
 ELSEWHERE = "or choose another output folder"
@@ -31,18 +32,22 @@ REMEDIES = {  # what to do for each system error
 }
 
 
+MOST_OF_A_RECIPE = 1 << 17  # bytes
+MOST_PARTS = 200  # of all keys in a line: tomllib takes memory for the square of it
 LINK = "it is a link, and a run's own files are never links"
 
 
 def open_regular(path: Path, *, own: bool = False, pipe: bool = False) -> BinaryIO:
-    """Open a file to read its bytes; `own`: a file of a run, which may not be a link; `pipe`: a pipe will do."""
+    """Open a file to read its bytes; `own`: a file of a run, which may not be a link; `pipe`: a pipe or a terminal
+    will do, which can be read once."""
     flags = os.O_RDONLY | (0 if pipe else os.O_NONBLOCK)  # opening a pipe waits for somebody who writes
     handle = _open_own(path, flags) if own else os.open(path, flags | os.O_CLOEXEC)
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode) and not pipe:
+        once = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(handle) or os.fspath(path) == os.devnull
+        if not stat.S_ISREG(mode) and not (pipe and once):
             raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
@@ -59,12 +64,20 @@ def _open_own(path: Path, flags: int) -> int:
         raise
 
 
-def read_own(path: Path, *, most: int) -> bytes:
-    """Read a file of a run, which is at most so many bytes long."""
-    with open_regular(path, own=True) as file:
+def read_toml(path: Path, *, own: bool = False) -> dict[str, Any]:
+    """Read a recipe; what would take tomllib much memory, a long file or a key of many parts, is refused before."""
+    text = read_own(path, most=MOST_OF_A_RECIPE, own=own).decode("utf-8-sig").replace("\r\n", "\n")
+    if any(line.count(".") > MOST_PARTS for line in text.split("\n")):
+        raise ValueError(f"a line has more than {MOST_PARTS} dots")
+    return tomllib.loads(text)
+
+
+def read_own(path: Path, *, most: int, own: bool = True) -> bytes:
+    """Read a file, by default one of a run, which is at most so many bytes long."""
+    with open_regular(path, own=own) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most / 1e6:.0f} MB", str(path))
+        raise OSError(errno.EFBIG, f"it has more than {most >> 10:,} KiB", str(path))
     return content
 
 

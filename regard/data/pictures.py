@@ -13,6 +13,7 @@ import torch
 
 from regard.config import counted
 from regard.data.fields import MULTIPLE, Array, Field
+from regard.data.files import open_regular
 from regard.data.sources import Line, TrainAndValid
 from regard.data.text import Report
 from regard.interface import Padded, Picture, UserError
@@ -21,7 +22,7 @@ from regard.interface import Padded, Picture, UserError
 def read_pictures(path: Path) -> tuple[Array, list[str]]:
     """(count, height, width, channels), and a label each."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
             if not {"images", "labels"} <= set(file.files):
                 raise ValueError(f"it has {', '.join(file.files) or 'no arrays'}, not images and labels")
             images, labels = file["images"], file["labels"]

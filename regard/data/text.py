@@ -18,11 +18,13 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, utf_8_decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from io import BufferedReader
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from regard.config import UserError, counted
+from regard.data.files import open_regular
 
 LONGEST = 1 << 20  # most bytes of a line, and most characters of a row of CSV, a sentence of CoNLL or a paragraph
 TOO_LONG = "it has more than 1 MiB"  # what is wrong with a longer one
@@ -61,11 +63,12 @@ NOT_UTF8 = "is not UTF-8"  # the end of a report of bytes that do not decode
 
 
 @contextmanager
-def _content(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed where that is needed; errors become a UserError."""
+def _content(path: Path, *, pipe: bool = False) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed where that is needed; errors become a UserError. `pipe`: a pipe will do."""
     kind = ""
     try:
-        with path.open("rb") as raw:
+        with open_regular(path, pipe=pipe) as opened:
+            raw = cast(BufferedReader, opened)
             start = raw.peek(10)
             magic = next((magic for magic in COMPRESSED if start.startswith(magic)), None)
             if magic:
@@ -76,7 +79,7 @@ def _content(path: Path) -> Iterator[BinaryIO]:
                 yield raw
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         if isinstance(error, OSError) and (error.errno or not kind):
-            says = REFUSALS.get(type(error), f"cannot be read: {error.strerror or error}")
+            says = REFUSALS.get(type(error), f"cannot be read: {error.strerror or error}; give a text file")
         else:
             says = f"is a damaged {kind} file ({error}); copy or download it again"
         raise UserError(f"{path} {says}.") from None
@@ -100,14 +103,15 @@ def read_lines(
     errors: Literal["strict", "replace"] | None = None,
     report: Report | None = None,
     whole: bool = False,
+    pipe: bool = False,
 ) -> Iterator[str]:
     """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
     into U+FFFD, and None is strict where there is no such choice. With `report` a line that is not UTF-8 is reported,
     decoded with U+FFFD and passed on. Of a line that is too long the beginning is given, as a Cut; with `whole` the
-    rest follows in pieces, all of them a Cut but the last."""
+    rest follows in pieces, all of them a Cut but the last. With `pipe` the path may be that of a pipe."""
     opened: AbstractContextManager[BinaryIO]
     if isinstance(path, (str, Path)):
-        opened, name = _content(Path(path)), str(path)
+        opened, name = _content(Path(path), pipe=pipe), str(path)
     else:
         opened, name = nullcontext(path), "standard input"
     with opened as stream:

@@ -38,7 +38,7 @@ def some_at_once(items: Iterable[T], count: int = AT_ONCE) -> Iterator[list[T]]:
 
 
 def text_lines(file: Path | None, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
-    return read_lines(file or sys.stdin.buffer, errors=errors)
+    return read_lines(file or sys.stdin.buffer, errors=errors, pipe=True)
 
 
 def named_file(text: str) -> Path | None:

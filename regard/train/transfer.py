@@ -6,7 +6,6 @@ and if it does not depend on a vocabulary or on labels that have changed.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 
 from regard.checkpoint import Folder, read_tensors, refuse_another_version
 from regard.data.fields import Field, Fields, LabelField, TextField
-from regard.data.files import reason
+from regard.data.files import read_toml, reason
 from regard.data.sources import find
 from regard.interface import Numbered, Shapes, UserError
 from regard.models import design_of
@@ -44,7 +43,7 @@ def find_run(path: str, folder: Path) -> Folder:
 
 def fields_of(base: Folder) -> Fields:
     try:
-        recipe = tomllib.loads(base.config.read_text(encoding="utf-8"))
+        recipe = read_toml(base.config, own=True)
         task = TASKS[recipe["task"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise UserError(f"{base.config} cannot be read ({reason(problem)}): restore it.") from None
