@@ -254,6 +254,7 @@ def write_table(name: str, config: Any, *, tag: str = "", reasons: Mapping[str, 
     lines = [f"[{name}]"] if settings else []
     for key, setting in settings.items():
         if reasons and f"{name}.{key}" in reasons:
-            lines.append(f"# {reasons[f'{name}.{key}']}")
+            reason = reasons[f"{name}.{key}"]  # it may quote a label, and TOML allows no control characters
+            lines.append("# " + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in reason))
         lines.append(f"{setting:<{widest}}  # {helps[key]}" if helps.get(key) else setting)
     return "".join(f"{line}\n" for line in lines)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import fcntl
 import json
-import tomllib
-from collections.abc import Iterator, Mapping
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import safetensors
+from safetensors import SafetensorError
 
 from regard import usercode
-from regard.checkpoint import Folder, of_another_version
+from regard.checkpoint import SMALL, Folder, of_another_version
+from regard.data.files import open_regular, own_file, read_toml, reason
+from regard.data.text import LONGEST
 from regard.interface import UserError
 from regard.score.metrics import LOSS, METRICS
+
+SHOWN = 60  # most characters of what a file says
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Listed:
     model: str
     state: str  # training, finished, stopped, not started, damaged, of another version
     step: int
-    score: str  # the best validation
+    score: str  # the best validation, or what is damaged
     megabytes: float
 
 
@@ -40,51 +48,75 @@ def runs(path: str | Path = "runs") -> list[Listed]:
     return [listed(folder) for folder in sorted(folders, key=changed, reverse=True)]
 
 
+def facts_of(files: Iterable[Path]) -> Iterator[os.stat_result]:
+    """Yield what the system knows of the files that exist and may be looked at."""
+    for file in files:
+        with suppress(OSError):
+            yield file.lstat()
+
+
 def changed(folder: Folder) -> float:
-    return max(file.stat().st_mtime for file in (folder.config, folder.log, folder.last) if file.exists())
+    return max((facts.st_mtime for facts in facts_of((folder.config, folder.log, folder.last))), default=0.0)
 
 
 def listed(folder: Folder) -> Listed:
-    size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
+    """Describe a run; whatever is in its files, it takes a row."""
+    size = sum(facts.st_size for facts in facts_of(folder.path.rglob("*")) if stat.S_ISREG(facts.st_mode))
     name, megabytes = folder.path.name, size / 1e6
+    task = model = "?"
+    file = folder.config
     try:
-        recipe = tomllib.loads(folder.config.read_text(encoding="utf-8"))
-        task, model = str(recipe["task"]), usercode.title(str(recipe["model"]["name"]))
-        entries = list(log_entries(folder))
+        recipe = read_toml(file, own=True)
+        task, model = str(recipe["task"])[:SHOWN], usercode.title(str(recipe["model"]["name"]))[:SHOWN]
+        file = folder.log
+        entry: dict[str, Any] = {}  # the last one
+        valid: dict[str, Any] = {}  # the best validation
+        for entry in log_entries(folder):
+            if entry.get("improved") and isinstance(entry.get("valid"), dict):
+                valid = entry["valid"]
+        step, score = whole(entry.get("step", 0)), best(valid)
         if of_another_version(recipe):
-            step = int(entries[-1].get("step", 0)) if entries else 0
             return Listed(name, task, model, "of another version", step, "", megabytes)
-        step = 0
-        if folder.last.exists():
-            with safetensors.safe_open(str(folder.last), framework="np") as file:  # only its header is read
-                step = int(json.loads((file.metadata() or {})["facts"])["step"])
-    except (ValueError, KeyError, TypeError, OSError, RecursionError, safetensors.SafetensorError):
-        return Listed(name, "?", "?", "damaged", 0, "", megabytes)
-    finished = bool(entries and entries[-1].get("finished") and entries[-1].get("step") == step)
+        file, step = folder.last, 0
+        if file.exists():
+            with safetensors.safe_open(str(own_file(file)), framework="np") as opened:  # only its header is read
+                facts = (opened.metadata() or {})["facts"]
+            step = whole(json.loads(facts)["step"] if len(facts) < SMALL else None)
+        file = folder.lock
+        training = in_use(folder)
+    except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError, SafetensorError) as problem:
+        why = f"{file.relative_to(folder.path)}: {reason(problem)}"
+        return Listed(name, task, model, "damaged", 0, why[:SHOWN], megabytes)
+    finished = bool(entry.get("finished") and entry.get("step") == step)
     state = "finished" if finished else "stopped" if step else "not started"
-    return Listed(name, task, model, "training" if in_use(folder) else state, step, best(entries), megabytes)
+    return Listed(name, task, model, "training" if training else state, step, score, megabytes)
+
+
+def whole(number: Any) -> int:
+    if type(number) is not int or not 0 <= number < 1 << 53:
+        raise ValueError("its step is not a number of steps")
+    return number
 
 
 def log_entries(folder: Folder) -> Iterator[dict[str, Any]]:
-    """Read the lines of the log; a line that a crash cut short is skipped."""
+    """Read the lines of the log; a line that a crash cut short, or that is too long for a log, is skipped."""
     if not folder.log.exists():
         return
-    with folder.log.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
+    with open_regular(folder.log, own=True) as file:
+        for line in iter(partial(file.readline, LONGEST), b""):
             try:
-                entry = json.loads(line)
+                entry = json.loads(line.decode(errors="replace"))
             except (ValueError, RecursionError):
                 continue
             if isinstance(entry, dict):
                 yield entry
 
 
-def best(entries: list[dict[str, Any]]) -> str:
-    metrics = [entry["valid"] for entry in entries if entry.get("improved") and isinstance(entry.get("valid"), dict)]
-    if not metrics:
-        return ""
-    shown = [f"loss {metrics[-1]['loss']:.3f}"] if "loss" in metrics[-1] else []
-    return ", ".join(shown + shown_metrics(metrics[-1])[:1])
+def best(valid: Mapping[str, Any]) -> str:
+    if not all(isinstance(value, int | float) for value in valid.values()):
+        raise ValueError("a metric is not a number")
+    shown = [f"loss {valid['loss']:.3f}"] if "loss" in valid else []
+    return ", ".join(shown + shown_metrics(valid)[:1])
 
 
 def shown_metrics(metrics: Mapping[str, float]) -> list[str]:
@@ -97,7 +129,7 @@ def in_use(folder: Folder) -> bool:
     """Return whether a process trains there, by trying to take the lock for an instant."""
     if not folder.lock.is_file():
         return False
-    with folder.lock.open() as handle:
+    with open_regular(folder.lock, own=True) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import os
+import pty
 import re
 import resource
+import shutil
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import safetensors.numpy
 from command import Result
 
 from regard import cli
@@ -381,3 +386,173 @@ def test_predict_reads_a_pipe_compressed_or_not(tmp_path, bounded, pack, way):
 
 def test_predict_reads_no_device_that_never_ends(bounded):
     one_sentence(bounded("predict", KEPT / "classification", "/dev/zero"), "/dev/zero cannot be read")
+
+
+# Every run is listed
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "recipe of garbage": lambda run: (run / "config.toml").write_bytes(b"\xff\0[["),
+    "recipe that is a pipe": lambda run: again(run / "config.toml", os.mkfifo),
+    "recipe that is a folder": lambda run: again(run / "config.toml", os.mkdir),
+    "recipe that is a device": lambda run: again(run / "config.toml", lambda file: file.symlink_to("/dev/zero")),
+    "recipe of dots": lambda run: (run / "config.toml").write_text(WORST["dots"]),
+    "recipe of lists": lambda run: (run / "config.toml").write_text("task = []\nmodel = []"),
+    "recipe of names": lambda run: (run / "config.toml").write_text(
+        'task = "[/b]\\u001b[31m\\n\\u202e"\n[model]\nname = "[bold]:smile:' + "x" * 50_000 + '"'
+    ),
+    "log of garbage": lambda run: (run / "log.jsonl").write_bytes(bytes(range(256)) * 9),
+    "log that is a pipe": lambda run: again(run / "log.jsonl", os.mkfifo),
+    "log of one line": lambda run: again(run / "log.jsonl", lambda file: (file.touch(), os.truncate(file, HUGE))),
+    "log of deep lists": lambda run: (run / "log.jsonl").write_bytes(b"[" * 300_000 + b"\n" + b'{"a":' * 100_000),
+    "log of empty lines": lambda run: (run / "log.jsonl").write_bytes(b"{}\n" * 500_000),
+    "log of infinity": lambda run: logged(run, '{"step": Infinity, "finished": "x"}'),
+    "log of a large number": lambda run: logged(run, f'{{"step": {"9" * 4000}}}'),
+    "log of a larger number": lambda run: logged(run, f'{{"step": {"9" * 5000}}}'),
+    "log of text": lambda run: logged(run, '{"step": "[/b]", "improved": true, "valid": {"loss": "[/b]\\u001b[2J"}}'),
+    "log of lists": lambda run: logged(run, '{"step": [1], "improved": [1], "valid": {"loss": [1], "bleu": {}}}'),
+    "log of NaN": lambda run: logged(run, '{"step": 1, "improved": true, "valid": {"loss": NaN, "bleu": -Infinity}}'),
+    "log of nothing": lambda run: logged(run, '{"step": null, "improved": true, "valid": {"loss": null}}'),
+    "log of a huge loss": lambda run: logged(run, f'{{"improved": 1, "valid": {{"loss": 1{"0" * 400}}}}}'),
+    "last of garbage": lambda run: last_of(run).write_bytes(b"\xff" * 1000),
+    "last that is a pipe": lambda run: os.mkfifo(last_of(run)),
+    "last that is a folder": lambda run: last_of(run).mkdir(),
+    "last of infinity": lambda run: safetensors.numpy.save_file({}, last_of(run), {"facts": '{"step": Infinity}'}),
+    "last of a list": lambda run: safetensors.numpy.save_file({}, last_of(run), {"facts": "[" * 100_000}),
+    "lock that is a pipe": lambda run: os.mkfifo(run / "lock"),
+    "links that lead nowhere": lambda run: [(run / name).symlink_to(name) for name in ("log.jsonl", "lock", "a")],
+    "[bold]\x1b[31m:smile:\n\u202e": lambda run: None,
+}
+
+
+def again(file: Path, make: Callable[[Path], object]) -> None:
+    file.unlink(missing_ok=True)
+    make(file)
+
+
+def logged(run: Path, line: str) -> None:
+    (run / "log.jsonl").write_text(f'{{"step": 3, "improved": true, "valid": {{"loss": 1.5}}}}\n{line}\n')
+
+
+def last_of(run: Path) -> Path:
+    (run / "last").mkdir()
+    return run / "last" / "state.safetensors"
+
+
+def test_runs_lists_every_run_whatever_stands_beside_it(tmp_path, bounded):
+    for name, harm in HARM.items():
+        run = Path(shutil.copytree(KEPT / "language", tmp_path / "runs" / name))
+        harm(run)
+    whole = Path(shutil.copytree(KEPT / "language", tmp_path / "runs" / "whole"))
+    logged(whole, '{"step": 5, "improved": true, "valid": {"loss": 0.25}}')
+    listed = bounded("runs", tmp_path / "runs", "--json", room=60 << 20)
+    assert (listed.code, listed.err) == (0, ""), listed.err
+    found = {run["name"]: run for run in json.loads(listed.out)}
+    assert set(found) == {*HARM, "whole"}
+    assert (found["whole"]["state"], found["whole"]["score"]) == ("not started", "loss 0.250")
+    for name, run in found.items():
+        assert run["score"] or run["state"] == "not started", run
+        assert max(map(len, map(str, run.values()))) <= 100, name
+    said = bounded("runs", tmp_path / "runs", room=60 << 20)
+    assert (said.code, said.err) == (0, ""), said.err
+    assert "loss 0.250" in said.out
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said.out)
+    assert "[/b]" in said.out and ":smile:" in said.out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_runs_lists_the_others_beside_a_folder_that_may_not_be_read(tmp_path, call):
+    for name in ("closed", "whole"):
+        shutil.copytree(KEPT / "language", tmp_path / "runs" / name)
+    for mode in (0o000, 0o400, 0o100):
+        (tmp_path / "runs" / "closed").chmod(mode)
+        said = call("runs", tmp_path / "runs")
+        (tmp_path / "runs" / "closed").chmod(0o700)
+        assert said.code == 0 and "whole" in said.out
+
+
+# Words are not commands
+
+EVIL = "\x1b]0;owned\x07\x9b31m\u202e[/b][bold]:smile:"
+
+
+def on_terminal(*arguments: object) -> str:
+    """What a terminal is sent by the command."""
+    child, terminal = pty.fork()
+    if not child:
+        try:
+            sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+            sys.stderr = open(2, "w")  # noqa: SIM115
+            sys.argv = ["regard", *map(str, arguments)]
+            cli.main()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+    sent = b""
+    with suppress(OSError):  # its way of saying that the other end is closed
+        while some := os.read(terminal, 1 << 16):
+            sent += some
+    os.close(terminal)
+    os.waitpid(child, 0)
+    return sent.decode()
+
+
+def obeyed(sent: str) -> list[str]:
+    """What a terminal would do besides what Rich asks of it: colours, cursor, lines."""
+    controls = r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e]"
+    return re.findall(rf"\x1b(?!\[[0-9;?]*[A-Zhlm])|\x1b\[31m|{controls}", sent)
+
+
+def labelled(folder: Path) -> Path:
+    """A run whose labels want to be commands."""
+    run = Path(shutil.copytree(KEPT / "classification", folder / "run"))
+    saved = json.loads((run / "fields.json").read_text())
+    names = saved["sides"]["target"]["names"]
+    saved["sides"]["target"]["names"] = [f"{EVIL}{name}" for name in names]
+    (run / "fields.json").write_text(json.dumps(saved))
+    return run
+
+
+def test_predictions_are_exact_in_a_pipe_and_plain_on_a_terminal(tmp_path, call):
+    run = labelled(tmp_path)
+    piped = call("predict", run, "a cat").out
+    assert piped.startswith(EVIL)
+    for sent in (on_terminal("predict", run, "a cat"), on_terminal("predict", run, "a cat", "--json")):
+        assert "\\u001b]0;owned\\u0007\\u009b31m\\u202e[/b][bold]:smile:" in sent
+        assert not obeyed(sent)
+    assert json.loads(on_terminal("predict", run, "a cat", "--json"))["label"] == piped.split("\t")[0]
+
+
+SILENT = ("new", "train")  # they show nothing of it
+
+
+def test_nothing_from_a_file_commands_a_terminal(tmp_path, call):
+    lines = (f"{number} cats or dogs by the door of this house\t{EVIL}{number % 2}\n" for number in range(60))
+    (tmp_path / f"{EVIL.replace('/', '')}.tsv").write_text("".join(lines))
+    (table,) = tmp_path.glob("*.tsv")
+    recipe = tmp_path / "recipe.toml"
+    (tmp_path / "runs" / table.stem).mkdir(parents=True)
+    (tmp_path / "runs" / table.stem / "config.toml").write_text(f"task = {json.dumps(EVIL)}\n[model]\nname = '[/b]'")
+    commands = {
+        "new": ("new", "classification", table, "-o", recipe),
+        "check": ("check", recipe),
+        "runs": ("runs", tmp_path / "runs"),
+        "missing": ("predict", KEPT / "language", table.with_suffix(".txt")),
+        "usage": ("predict", KEPT / "language", f"--{EVIL}"),
+        "neighbours": ("look", KEPT / "language", "--neighbours", EVIL),
+        "train": ("train", recipe, "train.epochs=0", "train.steps=2", "-o", tmp_path / "run"),
+        "score": ("score", tmp_path / "run", table),
+    }
+    for name, arguments in commands.items():
+        sent = on_terminal(*arguments)
+        assert not obeyed(sent), (name, sent)
+        assert "unexpected" not in sent and "Traceback" not in sent, (name, sent)
+        assert "bold]" in sent or name in SILENT, (name, sent)
+        assert not obeyed((said := call(*arguments)).out + said.err), name
+
+
+def test_samples_and_tokens_while_training_are_plain(tmp_path):
+    (tmp_path / "text").write_text(f"a {EVIL} cat\n" * 40)
+    recipe = recipe_in(tmp_path, "language", NGRAM, "given", name="text", train="text", valid="text")
+    sent = on_terminal("train", recipe, "-o", tmp_path / "run")
+    assert "owned" in sent and not obeyed(sent), sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from typing import Any
 
 import typer
@@ -38,7 +38,9 @@ def main() -> None:
             raise KeyboardInterrupt
         sys.exit(code)
     except UsageError as problem:
-        problem.show()
+        shown = StringIO()
+        problem.show(shown)
+        err.print(shown.getvalue(), end="")
         for found, (remedy, commands) in REMEDIES.items():
             if problem.ctx and problem.ctx.info_name in commands and found in problem.format_message():
                 err.print(remedy)

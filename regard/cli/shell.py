@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from regard.cli.options import F, with_helps
 from regard.config import choose, key_of
 from regard.data.text import one_line
+from regard.show.terminal import Terminal, plain
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -31,9 +31,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, use, compare and look inside every sequence model, on the machine you have.",
 )
-# no markup is interpreted, since texts may hold [brackets] and :colons:
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+WRAPPED = ("can", "paper", "name", "model", "score")  # columns of a table that may take several lines
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 def print_version(wanted: bool) -> None:
@@ -85,9 +85,10 @@ def the_task(name: str) -> Task:
 
 
 def write_now(text: str, stream: IO[str]) -> None:
-    """Write and flush. If the reader of the output, such as `head`, has closed it, the command ends."""
+    """Write and flush: to a terminal as plain text, elsewhere as it is. If the reader of the output, such as `head`,
+    has closed it, the command ends."""
     try:
-        stream.write(text)
+        stream.write(plain(text) if stream.isatty() else text)
         stream.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -124,14 +125,14 @@ def show_table(rows: Sequence[Mapping[str, object]]) -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
-        table.add_column(column, overflow="fold", no_wrap=column not in ("can", "paper"))
+        table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table, soft_wrap=False)
 
 
 def print_json(entry: object) -> None:
-    sys.stdout.write(json_line(entry) + "\n")
+    write_now(json_line(entry) + "\n", sys.stdout)
 
 
 def json_line(entry: object) -> str:

@@ -10,6 +10,8 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from regard.show.terminal import Terminal
+
 PACE = 3600.0  # seconds of work that predict how long the rest takes
 
 
@@ -18,17 +20,13 @@ def watched(shown: bool | None, console: Console) -> bool:
     return console.is_terminal or console.is_jupyter if shown is None else shown
 
 
-def on_stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-
 @contextmanager
 def counting_bar(
     words: str, total: float | None, console: Console | None = None, *, shown: bool | None = None
 ) -> Iterator[Callable[..., None]]:
     """A bar with the time left, and a function that takes what has changed: `advance=1`, `completed=…`,
     `description="…"`. What `console` prints meanwhile appears above the bar."""
-    console = console or on_stderr()
+    console = console or Terminal(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

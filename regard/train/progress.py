@@ -10,7 +10,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from regard.interface import Progress
-from regard.show.progress import counting_bar, on_stderr, watched
+from regard.show.progress import counting_bar, watched
+from regard.show.terminal import Terminal
 
 LINE, SAMPLE = 5.0, 10.0  # seconds of training between two validations, and two sample outputs, that are shown
 
@@ -21,7 +22,7 @@ def training_bar(
 ) -> Iterator[Callable[[Progress], None]]:
     """A function that shows a training's progress. `on_line` is called with the validations that are worth a line; by
     default they are printed above the bar."""
-    place, worth_a_line = console or on_stderr(), Throttle()
+    place, worth_a_line = console or Terminal(stderr=True), Throttle()
 
     def line(progress: Progress) -> None:
         if watched(shown, place):
