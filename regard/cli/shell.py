@@ -16,7 +16,7 @@ import typer
 from regard.cli.options import F, with_helps
 from regard.config import choose, key_of
 from regard.data.text import one_line
-from regard.show.terminal import Terminal, plain
+from regard.show.terminal import Terminal, harmless
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -88,7 +88,7 @@ def write_now(text: str, stream: IO[str]) -> None:
     """Write and flush: to a terminal as plain text, elsewhere as it is. If the reader of the output, such as `head`,
     has closed it, the command ends."""
     try:
-        stream.write(plain(text) if stream.isatty() else text)
+        stream.write(harmless(text) if stream.isatty() else text)
         stream.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,7 +2,7 @@
 
 A line ends at "\\n" and nowhere else, so that line n of the source is line n of the target whatever stands
 inside them: U+2028, U+0085 and form feeds are text. Files are read as a stream and never held whole, and neither are
-lines: of a line that is longer than LONGEST only the beginning is kept, as a `Cut`.
+lines: one that is longer than LONGEST is cut, and its beginning is a `Cut`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def read_lines(
 ) -> Iterator[str]:
     """The lines of a UTF-8 file, or of an open stream, without their ends; `errors="replace"` turns invalid bytes
     into U+FFFD, and None is strict where there is no such choice. With `report` a line that is not UTF-8 is reported,
-    decoded with U+FFFD and passed on. Of a line that is too long the beginning is given, as a Cut; with `whole` the
+    decoded with U+FFFD and passed on. A line that is too long is cut, and its beginning is a Cut; with `whole` the
     rest follows in pieces, all of them a Cut but the last. With `pipe` the path may be that of a pipe."""
     opened: AbstractContextManager[BinaryIO]
     if isinstance(path, (str, Path)):
@@ -115,10 +115,10 @@ def read_lines(
     else:
         opened, name = nullcontext(path), "standard input"
     with opened as stream:
-        number, begun, rest = 0, 0, b""  # `begun`: bytes of this line that came before
+        number, before, rest = 0, 0, b""  # `before`: bytes of this line that came before
         while raw := rest if rest.endswith(b"\n") else rest + stream.readline(LONGEST + 2):
-            number += not begun
-            if number == 1 and not begun:
+            number += not before
+            if number == 1 and not before:
                 what = next((what for magic, what in NOT_TEXT.items() if raw.startswith(magic)), "")
                 if what:
                     sheet = name.lower().endswith(SPREADSHEETS)
@@ -129,12 +129,12 @@ def read_lines(
             try:
                 text, read = utf_8_decode(line[:LONGEST], errors or "strict", not cut)
             except UnicodeDecodeError as error:
-                wrong = f"byte {begun + error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
+                wrong = f"byte {before + error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
                 remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (REPLACE if errors else "")
                 _refuse(report, name, number, wrong, remedy)
                 text, read = utf_8_decode(line[:LONGEST], "replace", not cut)
             yield Cut(text) if cut else text
-            begun, rest = (begun + read, raw[read:]) if cut and whole else (0, b"")
+            before, rest = (before + read, raw[read:]) if cut and whole else (0, b"")
             while cut and not whole and not raw.endswith(b"\n") and raw:
                 raw = stream.readline(LONGEST)
 

@@ -126,7 +126,7 @@ def survey_text(path: Path) -> tuple[int, int, float]:
         words += len(line.split())
         characters += len(line) + 1
         if isinstance(line, Cut):
-            continue  # the line goes on
+            continue  # the line continues
         if text := line.rstrip():
             filled_lines += 1
             ended += text[-1] in SENTENCE_ENDS

@@ -15,7 +15,7 @@ from rich.segment import Segment
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
-def plain(text: str) -> str:
+def harmless(text: str) -> str:
     """Return text that a terminal shows and does not obey."""
     return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -28,4 +28,4 @@ class Terminal(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=plain(segment.text))
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
