@@ -182,7 +182,7 @@ def test_lines_are_written_as_they_come_and_an_interrupted_command_leaves_nothin
                 time.sleep(0.01)
             assert out.exists() == (ending == signal.SIGTERM)
             writing.send_signal(ending)
-            assert writing.wait(60) == 130
+            assert writing.wait(60) == 128 + ending
             assert (writing.stdout.read(), writing.stderr.read().split()) == (b"", [b"Interrupted."])
         finally:
             writing.kill()

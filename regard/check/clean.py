@@ -16,7 +16,7 @@ import numpy as np
 from regard.check.characters import CODE_POINTS, Array
 from regard.check.faults import BIT, FAULTS, LEFT_OUT
 from regard.check.scan import Reports, Scan, chunks, coded, hashes_of, known_characters, lines_at
-from regard.data.files import flush_file, flush_folder, make_folder, reason
+from regard.data.files import flush_file, flush_folder, make_folder, reason, unfinished
 from regard.data.sources import Parallel, Split
 from regard.interface import UserError
 from regard.recipe import Recipe
@@ -101,7 +101,7 @@ def refuse_to_overwrite(folder: Path) -> None:
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder to write in, which gets its name when it is complete and on the disk."""
     place = folder.resolve()
-    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    beside = unfinished(place)
     try:
         make_folder(place.parent)
         sweep(place)

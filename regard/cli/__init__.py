@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from io import StringIO, TextIOWrapper
+from io import StringIO
 from typing import Any
 
 import typer
 
+from regard.cli import signals
 from regard.cli.shell import app, err
+from regard.cli.streams import standard_streams
 from regard.config import UserError
 from regard.data.text import one_line
 
@@ -18,7 +19,7 @@ from regard.data.text import one_line
 from regard.cli import new, check, train, demo, predict, look, score, compare, export, import_, runs, models, info  # noqa: F401  each adds its command; help lists them in this order
 # isort: on
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # Typer's exit code for it
 REMEDIES = {  # what the argument parser reports, its remedy, and the commands that it applies to
     "unexpected extra argument": ("Put a text of several words in quotes.", ("look", "predict", "score")),
     "No such option": ("Settings are given without dashes, as in train.minutes=1.", ("train", "check", "compare")),
@@ -28,15 +29,19 @@ UsageError: Any = typer.BadParameter.__base__  # Click's, or that of the copy in
 
 def main() -> None:
     """Run a command. An error is printed as one sentence, with exit code 1 (2: the command line itself is wrong)."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends a command as Ctrl-C does
-    if isinstance(sys.stdout, TextIOWrapper):  # a terminal may lack a character, and a file name may not be UTF-8
-        sys.stdout.reconfigure(errors="backslashreplace")
+    with standard_streams(), signals.ending_the_process():
+        sys.exit(run())
+
+
+def run() -> int:
+    """Run a command and return its exit code."""
     try:
         sys.argv[1:] = spread_valid(sys.argv[1:])
-        code = app(standalone_mode=False, prog_name="regard")
+        code = int(app(standalone_mode=False, prog_name="regard") or 0)
         if code == INTERRUPTED:  # what some versions of Typer return instead of raising it
             raise KeyboardInterrupt
-        sys.exit(code)
+        sys.stdout.flush()
+        return code
     except UsageError as problem:
         shown = StringIO()
         problem.show(shown)
@@ -44,15 +49,15 @@ def main() -> None:
         for found, (remedy, commands) in REMEDIES.items():
             if problem.ctx and problem.ctx.info_name in commands and found in problem.format_message():
                 err.print(remedy)
-        sys.exit(2)
+        return 2
     except (KeyboardInterrupt, typer.Abort):
-        err.print("Interrupted.")
-        sys.exit(INTERRUPTED)
+        err.print(signals.INTERRUPTED)
+        return signals.exit_code()
     except Exception as problem:
         if os.environ.get("REGARD_DEBUG"):
             raise
         err.print(f"regard: {one_line(sentence(problem))}")
-        sys.exit(1)
+        return 1
 
 
 def spread_valid(arguments: list[str]) -> list[str]:

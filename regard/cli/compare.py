@@ -7,13 +7,17 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from signal import default_int_handler
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import OUT, Threads
 from regard.cli.shell import command, err, out, the_task
+from regard.cli.signals import INTERRUPTED, asked_first
+from regard.cli.streams import go_on_unread
 from regard.config import UserError
 from regard.show.text import brief
 
@@ -60,6 +64,7 @@ def compare(
     from regard.loading import read_recipe, shipped
     from regard.show.progress import counting_bar
 
+    go_on_unread()
     given, report = what or [], now_and_then()
     if bool(demo) == bool(given):
         raise UserError("Give a recipe, or run folders, or --demo translation: one of these.")
@@ -146,18 +151,19 @@ def train_plan(plan: Plan, jobs: int, threads: int, report: Callable[[str], None
     from regard.show.progress import counting_bar
 
     why: dict[Entry, str] = {}
-    with counting_bar("Training", len(plan.entries), err) as show:
+    with asked_first(default_int_handler, INTERRUPTED), counting_bar("Training", len(plan.entries), err) as show:
 
         def on_line(entry: Entry, line: str) -> None:
             words = f"{entry.title}: {line}"
             show(description=brief(words, MOST_SHOWN))
             report(words)
 
-        for entry, problem in train_all(plan, jobs=jobs, threads=threads, on_line=on_line):
-            why[entry] = problem
-            show(advance=1)
-            result = f"failed: {problem}" if problem else "trained"
-            out.print(f"{entry.title}: {result} ({len(why)} of {len(plan.entries)})")
+        with closing(train_all(plan, jobs=jobs, threads=threads, on_line=on_line)) as ended:
+            for entry, problem in ended:
+                why[entry] = problem
+                show(advance=1)
+                result = f"failed: {problem}" if problem else "trained"
+                out.print(f"{entry.title}: {result} ({len(why)} of {len(plan.entries)})")
     return [
         Trained(
             entry.contender.name,

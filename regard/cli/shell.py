@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from codecs import getwriter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import F, with_helps
+from regard.cli.streams import UNREAD
 from regard.config import choose, key_of
 from regard.data.text import one_line
 from regard.show.terminal import Terminal, harmless
@@ -91,8 +93,7 @@ def write_now(text: str, stream: IO[str]) -> None:
         stream.write(harmless(text) if stream.isatty() else text)
         stream.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        sys.exit(UNREAD)
 
 
 def say_if_text(text: str | None) -> None:
@@ -107,8 +108,8 @@ def written_to(path: Path | None) -> Iterator[Any]:
     from regard.data.files import replacing, writing
 
     if path is None or path.is_fifo() or path.is_char_device():
-        place = sys.stdout.fileno() if path is None else path
-        stream = open(place, "w", encoding="utf-8", newline="\n", closefd=path is not None)  # noqa: SIM115
+        raw = sys.stdout.buffer if path is None else path.open("wb")
+        stream: Any = getwriter("utf-8")(raw)  # whatever the terminal's encoding is
         yield lambda line: write_now(f"{line}\n", stream)
         return
     with writing(path):

@@ -1,20 +1,18 @@
-"""train: show the progress of a training session, and stop it on a signal."""
+"""train: show the progress of a training session, and save it on a signal."""
 
 from __future__ import annotations
 
 import math
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from regard.cli.options import Device, Output, RecipeFile, Settings, Threads
 from regard.cli.shell import command, err, out, recipe_with
+from regard.cli.signals import asked_first, saying
+from regard.cli.streams import go_on_unread
 from regard.config import counted
 
 if TYPE_CHECKING:
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
     from regard.train.session import Session
 
 MOST_SHOWN = 200  # characters of a text
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 MORE_VALID = "name a validation file (regard new … --valid FILE), or give more data."
+LEFT = "Left without saving; the same command resumes from the last checkpoint."
 ENOUGH_TO_JUDGE = 5.0  # seconds of training after which the remaining time can be estimated
 
 
@@ -53,56 +51,13 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
 
     machine.use_threads(threads)
     machine.end_with_parent()
+    go_on_unread()
     with Folder(folder).only_writer():
-        with leaving_when_asked("Interrupted before the first step; the same command starts again."):
+        with saying("Interrupted before the first step; the same command starts again."):
             with err.status("Preparing the data …"):
                 session = Session(recipe, folder, device=device)
             show_plan(session)
         yield session
-
-
-@contextmanager
-def leaving_when_asked(sentence: str) -> Iterator[None]:
-    """Within this block, SIGINT and SIGTERM end the process at once: the files on the disk are complete.
-
-    A thread waits for the signals, since the main thread may be inside a library for long and handle them only later.
-    """
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)  # required by the signal module
-
-    def leave() -> None:
-        if number := os.read(reader, 1)[0]:
-            leave_at_once(number, sentence)
-
-    listener = threading.Thread(target=leave, daemon=True)
-    listener.start()
-    before = signal.set_wakeup_fd(writer)
-    try:
-        with handled_by(lambda *_: None):
-            yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.write(writer, b"\0")  # no signal has this number
-        listener.join()
-        os.close(reader)
-        os.close(writer)
-
-
-@contextmanager
-def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Within this block, this handler gets SIGINT and SIGTERM."""
-    before = {number: signal.signal(number, handler) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, usual in before.items():
-            signal.signal(number, usual)
-
-
-def leave_at_once(number: int, sentence: str) -> NoReturn:
-    shown = "\r\x1b[2K\x1b[?25h" if err.is_terminal else ""  # clears the line and shows the cursor, which Rich hid
-    os.write(sys.stderr.fileno(), f"{shown}{sentence}\n".encode())
-    os._exit(128 + number)
 
 
 def show_plan(session: Session) -> None:
@@ -157,7 +112,7 @@ def shortened(text: str) -> str:
 
 
 def follow(session: Session) -> bool:
-    """Show a session's progress until it ends; if it is interrupted, save it and return False."""
+    """Show a session's progress until it ends, and return True; if it is interrupted, save it and return False."""
     from regard.score.metrics import METRICS
     from regard.train.progress import training_bar
 
@@ -166,13 +121,11 @@ def follow(session: Session) -> bool:
         return True
     asked: list[int] = []
 
-    def ask(number: int, frame: object) -> None:
-        if asked:
-            leave_at_once(number, "Left without saving; the same command resumes from the last checkpoint.")
-        asked.append(number)
-
     place = out if out.is_terminal else err  # the bar stays below lines that its own console prints
-    with handled_by(ask), training_bar(on_line=show_validation, console=place) as show:
+    with (
+        asked_first(lambda number, _: asked.append(number), LEFT),
+        training_bar(on_line=show_validation, console=place) as show,
+    ):
         began = session.training.seconds
         estimated, best = False, dict[str, float]()
         for progress in session.steps():
@@ -190,7 +143,7 @@ def follow(session: Session) -> bool:
     ]
     if session.few_valid and perfect:
         out.print(f"{perfect[0]} on {session.few_valid} measures nothing: {MORE_VALID}")
-    return True
+    return not asked
 
 
 def how_to_continue(session: Session) -> str:

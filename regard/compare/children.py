@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -31,12 +32,12 @@ def command_of(plan: Plan, entry: Entry, threads: int) -> list[str]:
     return ["train", str(plan.recipe), *entry.settings, "-o", str(entry.folder), "--threads", str(threads)]
 
 
-def train_all(plan: Plan, *, jobs: int, threads: int, on_line: OnLine) -> Iterator[tuple[Entry, str]]:
+def train_all(plan: Plan, *, jobs: int, threads: int, on_line: OnLine) -> Generator[tuple[Entry, str], None, None]:
     """Train what is not trained yet, `jobs` at a time; yield each entry as it ends, and why it failed or "".
 
     `on_line` is called from another thread.
     """
-    running: set[subprocess.Popen[str]] = set()
+    running = Running()
     pool = ThreadPoolExecutor(jobs)
     try:
         waiting = {pool.submit(train_one, plan, entry, threads, on_line, running): entry for entry in plan.entries}
@@ -44,21 +45,48 @@ def train_all(plan: Plan, *, jobs: int, threads: int, on_line: OnLine) -> Iterat
             yield waiting[done], done.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(running):
-            process.send_signal(signal.SIGTERM)
+        running.stop()
         pool.shutdown()
 
 
-def train_one(plan: Plan, entry: Entry, threads: int, on_line: OnLine, running: set[subprocess.Popen[str]]) -> str:
+class Running:
+    """The processes that train; once stopped, each that is added later is stopped, too."""
+
+    def __init__(self) -> None:
+        self.processes: set[subprocess.Popen[str]] = set()
+        self.stopped = threading.Event()
+        self.lock = threading.Lock()  # a process gets one signal: at a second one it would not save
+
+    def add(self, process: subprocess.Popen[str]) -> None:
+        with self.lock:
+            self.processes.add(process)
+            if self.stopped.is_set():
+                process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        with self.lock:
+            self.stopped.set()
+            for process in self.processes:
+                process.send_signal(signal.SIGTERM)
+
+
+def train_one(plan: Plan, entry: Entry, threads: int, on_line: OnLine, running: Running) -> str:
     """Train one run and return why it failed, or ""."""
     if is_trained(plan, entry):
         return ""
     make_folder(entry.folder.parent)
-    await_others(entry.folder)
+    await_others(entry.folder, running)
     command = [sys.executable, "-m", "regard", *command_of(plan, entry, threads)]
     environment = {**os.environ, PARENT: str(os.getpid())}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    with subprocess.Popen(  # in a process group of its own: Ctrl-C reaches it once, from here, and so it saves
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        process_group=0,
     ) as process:
         running.add(process)
         last = ""
@@ -68,7 +96,8 @@ def train_one(plan: Plan, entry: Entry, threads: int, on_line: OnLine, running: 
                 last = line.strip()
                 on_line(entry, last)
         process.wait()
-        running.discard(process)
+        with running.lock:
+            running.processes.discard(process)
     if process.returncode < 0:
         return f"it was ended by {signal.Signals(-process.returncode).name}"
     if process.returncode:
@@ -88,11 +117,11 @@ def is_trained(plan: Plan, entry: Entry) -> bool:
         return False
 
 
-def await_others(folder: Path) -> None:
+def await_others(folder: Path, running: Running) -> None:
     """Wait until no process of an earlier attempt trains there: it may be about to stop."""
     until = time.monotonic() + PATIENCE
-    while in_use(Folder(folder)) and time.monotonic() < until:
-        time.sleep(0.1)
+    while in_use(Folder(folder)) and time.monotonic() < until and not running.stopped.wait(0.1):
+        pass
 
 
 def was_interrupted(folder: Path) -> bool:

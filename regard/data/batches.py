@@ -11,7 +11,6 @@ order. Only the last cut, of the shortest examples, may have fewer rows.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from regard.data.fields import MULTIPLE, Fields, rounded
-from regard.data.files import flush_file
+from regard.data.files import flush_file, unfinished
 from regard.interface import Batch, Padded, UserError
 
 Integers = NDArray[Any]
@@ -48,10 +47,10 @@ class Encoded:
         offsets arrive last: where they are, the tokens are whole."""
         folder.mkdir(parents=True, exist_ok=True)
         tokens, offsets = _files(folder, name)
-        unfinished = [path.with_name(f".{path.name}.{os.getpid()}") for path in (tokens, offsets)]
+        halves = [unfinished(path) for path in (tokens, offsets)]
         ends = array("q", [0])
         try:
-            with unfinished[0].open("wb") as file:
+            with halves[0].open("wb") as file:
                 _header(file, 0, dtype)
 
                 def add(sequence: Sequence[int], *, continued: bool = False) -> None:
@@ -64,15 +63,15 @@ class Encoded:
                 file.seek(0)
                 _header(file, ends[-1], dtype)  # as long as the first: the format leaves room for the count to grow
                 flush_file(file)
-            with unfinished[1].open("wb") as file:
+            with halves[1].open("wb") as file:
                 _header(file, len(ends), np.int64)
                 file.write(ends)
                 flush_file(file)
             offsets.unlink(missing_ok=True)
-            unfinished[0].replace(tokens)
-            unfinished[1].replace(offsets)
+            halves[0].replace(tokens)
+            halves[1].replace(offsets)
         finally:
-            for path in unfinished:
+            for path in halves:
                 path.unlink(missing_ok=True)
 
     @classmethod

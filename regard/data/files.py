@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -143,7 +144,7 @@ def replacing(path: Path, *, own: bool = False) -> Iterator[BinaryIO]:
         if place.exists() and not place.is_file():  # renaming would replace a device
             raise FileExistsError(errno.EEXIST, "there is a folder or a device of that name")
         make_folder(place.parent)
-        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        beside = unfinished(place)
         try:
             with new_file(beside) as file:
                 yield file
@@ -152,6 +153,23 @@ def replacing(path: Path, *, own: bool = False) -> Iterator[BinaryIO]:
         finally:
             beside.unlink(missing_ok=True)
         flush_folder(place.parent)
+
+
+_unfinished: set[Path] = set()  # every temporary name that this process has used
+
+
+def unfinished(path: Path) -> Path:
+    """Return the temporary name of a file or folder that gets its own name when it is complete."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    _unfinished.add(beside)
+    return beside
+
+
+def remove_unfinished() -> None:
+    """Remove the temporary files and folders of this process, which is about to end."""
+    for path in tuple(_unfinished):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def new_file(path: Path) -> BinaryIO:
