@@ -11,6 +11,7 @@ import difflib
 import fcntl
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,7 +48,6 @@ class Folder:
         self.environment = self.path / "environment.json"
         self.data = self.path / "data"
         self.tensorboard = self.path / "tensorboard"  # event files, if train.tensorboard
-        self.lock = self.path / "lock"
 
     def is_run(self) -> bool:
         """Return whether this is a run, and not a folder with a config.toml of something else."""
@@ -110,17 +110,50 @@ class Folder:
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
         """Lock the folder, so that one process at a time trains here; the system frees the lock when it ends."""
-        with contextlib.ExitStack() as stack:
-            with writing(self.lock):
-                make_folder(self.path)
-                handle = stack.enter_context(self.lock.open("a"))
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UserError(
-                        f"Another process is training in {self.path}: wait for it, or choose another output folder."
-                    ) from None
+        with writing(self.path):
+            make_folder(self.path)
+            try:
+                handle = self._locked(fcntl.LOCK_EX)
+            except BlockingIOError:
+                raise UserError(
+                    f"Another process is training in {self.path}: wait for it, or choose another output folder."
+                ) from None
+        try:
             yield
+        finally:
+            os.close(handle)
+
+    def in_use(self) -> bool:
+        """Return whether a process writes to the folder, by trying to take the lock for an instant."""
+        try:
+            os.close(self._locked(fcntl.LOCK_SH))
+        except BlockingIOError:
+            return True
+        except OSError:  # it cannot be opened
+            pass
+        return False
+
+    def _locked(self, kind: int) -> int:
+        """Lock the folder itself, which cannot be removed while there is anything in it, and return its descriptor.
+
+        NFS does not lock folders: there, a file in the folder is locked.
+        """
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise
+            except OSError:
+                create = os.O_CREAT if kind == fcntl.LOCK_EX else 0
+                file = os.open("lock", os.O_RDWR | os.O_NOFOLLOW | create, 0o666, dir_fd=handle)
+                os.dup2(file, handle, inheritable=False)
+                os.close(file)
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
 
 
 def of_another_version(recipe: Mapping[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -82,8 +81,7 @@ def listed(folder: Folder) -> Listed:
             with safetensors.safe_open(str(own_file(file)), framework="np") as opened:  # only its header is read
                 facts = (opened.metadata() or {})["facts"]
             step = whole(json.loads(facts)["step"] if len(facts) < SMALL else None)
-        file = folder.lock
-        training = in_use(folder)
+        file, training = folder.path, folder.in_use()
     except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError, SafetensorError) as problem:
         why = f"{file.relative_to(folder.path)}: {reason(problem)}"
         return Listed(name, task, model, "damaged", 0, why[:SHOWN], megabytes)
@@ -123,15 +121,3 @@ def shown_metrics(metrics: Mapping[str, float]) -> list[str]:
     """List the metrics of a validation without its loss."""
     shown = {key: metric for key, metric in METRICS.items() if key in metrics and metric is not LOSS}
     return [f"{metric.name} {metrics[key]:.2f}" for key, metric in shown.items()]
-
-
-def in_use(folder: Folder) -> bool:
-    """Return whether a process trains there, by trying to take the lock for an instant."""
-    if not folder.lock.is_file():
-        return False
-    with open_regular(folder.lock, own=True) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False

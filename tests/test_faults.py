@@ -370,11 +370,10 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Every file, byte for byte; the lock, which is empty, aside."""
+    """Every file, byte for byte."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else path.is_dir()
         for path in sorted(folder.rglob("*"))
-        if path.name != "lock"
     }
 
 
@@ -1214,10 +1213,9 @@ def some_folder(path: Path) -> None:
 
 
 IN_THE_WAY: dict[str, tuple[str, Damage, str]] = {
-    "a file as the run folder": (".", a_file, "lock cannot be written: File exists; move"),
-    "a link to nothing as the run folder": (".", lambda path: path.symlink_to("nowhere"), "lock cannot be written"),
-    "a link to itself as the run folder": (".", lambda path: path.symlink_to(path.name), "lock cannot be written"),
-    "a folder as the lock": ("lock", some_folder, "lock cannot be written: Is a directory; move"),
+    "a file as the run folder": (".", a_file, "run cannot be written: File exists; move"),
+    "a link to nothing as the run folder": (".", lambda path: path.symlink_to("nowhere"), "run cannot be written"),
+    "a link to itself as the run folder": (".", lambda path: path.symlink_to(path.name), "run cannot be written"),
     "a folder as the environment": ("environment.json", some_folder, "environment.json cannot be written"),
     "a folder as the fields": ("fields.json", some_folder, "fields.json cannot be written"),
     "a file as a folder": ("last", a_file, "state.safetensors cannot be written"),

@@ -301,7 +301,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence_before_the_data_is_read(place
     done = call("train", "recipe.toml", "model.name=./my_model.py", *TINY, "-o", "run")
     said = done.err.splitlines()
     assert done.code == 1 and len(said) == 1 and said[0].startswith("regard: ") and re.search(words, said[0]), done.err
-    assert not (place / "run").exists() or [file.name for file in (place / "run").iterdir()] == ["lock"]
+    assert not (place / "run").exists() or not [*(place / "run").iterdir()]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from pkgutil import iter_modules
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.models import OptionInfo
 
-from regard.config import fields_of, help_texts
+from regard.config import UserError, fields_of, help_texts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +40,13 @@ def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def named_place(text: str | Path) -> Path:
+    """Read the file or folder of an option: an empty name, as of a shell variable that is not set, is refused."""
+    if not str(text):
+        raise UserError("The name of a file or folder after an option is empty: give a name, or leave the option out.")
+    return Path(text)
+
+
 def with_helps(function: F) -> F:
     """Make the comment after a parameter its help; it is an option unless its annotation makes it an argument."""
     hints = typing.get_type_hints(function, include_extras=True)
@@ -47,6 +55,8 @@ def with_helps(function: F) -> F:
         kind, info = typing.get_args(hints[name]) if annotated else (hints[name], typer.Option(option_name(name)))
         info = copy(info)  # several commands may share it
         info.help = as_sentence(comment)
+        if kind in (Path, Path | None, list[Path] | None) and isinstance(info, OptionInfo):
+            info.parser, info.metavar = named_place, info.metavar or "PATH"
         function.__annotations__[name] = Annotated[kind, info]
     return function
 

@@ -92,18 +92,22 @@ def score(
         raise UserError(f"{files[0]} is empty: give at least one {task.words.example}.")
     gold = [read_links(line) for _, line in whole_lines(align)] if align else None
     asked = Options(how, gold, layer, by_length, stride)
-    with (
-        nullcontext() if output is None else written_to(output) as write,
-        counting_bar("Scoring", len(rows) if answers else None, err) as show_progress,
-    ):
+    with nullcontext() if output is None else written_to(output) as write:
+        lost: list[OSError] = []  # what kept answers from being written; the figure is printed all the same
 
         def answered(answer: str) -> None:
             show_progress(advance=1)
-            if write is not None:
-                write(one_line(answer))
+            if write is not None and not lost:
+                try:
+                    write(one_line(answer))
+                except OSError as problem:
+                    lost.append(problem)
 
-        found = task.score(runs, rows, replace(asked, on_answer=answered))
-    show(found, as_json=as_json)
+        with counting_bar("Scoring", len(rows) if answers else None, err) as show_progress:
+            found = task.score(runs, rows, replace(asked, on_answer=answered))
+        show(found, as_json=as_json)
+        if lost:
+            raise lost[0]
 
 
 def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:

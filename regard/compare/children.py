@@ -22,7 +22,7 @@ from regard.data.files import make_folder
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.machine import PARENT
-from regard.runs import in_use, listed, log_entries
+from regard.runs import listed, log_entries
 
 PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and exit
 OnLine = Callable[[Entry, str], None]  # called with each line that a process prints
@@ -120,7 +120,7 @@ def is_trained(plan: Plan, entry: Entry) -> bool:
 def await_others(folder: Path, running: Running) -> None:
     """Wait until no process of an earlier attempt trains there: it may be about to stop."""
     until = time.monotonic() + PATIENCE
-    while in_use(Folder(folder)) and time.monotonic() < until and not running.stopped.wait(0.1):
+    while Folder(folder).in_use() and time.monotonic() < until and not running.stopped.wait(0.1):
         pass
 
 

@@ -280,8 +280,7 @@ def export_run(run: Path, path: Path) -> None:
 def import_run(file: Path, path: Path) -> None:
     """Create a run from an ARPA file; its tokenizer splits text at spaces and punctuation."""
     folder = Folder(path)
-    if folder.config.exists() or folder.best.exists():
-        raise UserError(f"{path} is a run already: choose another folder.")
+    refuse_run(folder)  # before the file is read, which may take long
     words, model = read(file)
     table = {
         "task": "language",
@@ -293,9 +292,19 @@ def import_run(file: Path, path: Path) -> None:
     recipe = parse_recipe(table, tasks=TASKS, folder=file.resolve().parent)
     fields = Fields({"target": TextField(Listed("words", words), begins=True)})
     data = {"files": {"file": str(file)}, "data": recipe.data.fingerprint(recipe.folder)}
-    folder.write_facts({**machine.facts(), **data, "precision": "float32"})
-    write_atomically(folder.fields, fields.to_json())
-    write_tensors(folder.best, weights(model), {"step": 1})
-    finished = Training(model, recipe.train, step=1)
-    write_tensors(folder.last, finished.tensors(), finished.facts())
-    write_atomically(folder.config, recipe.to_toml(placed=True))
+    with folder.only_writer():
+        refuse_run(folder)
+        folder.sweep()
+        folder.write_facts({**machine.facts(), **data, "precision": "float32", "imported": True})
+        write_atomically(folder.fields, fields.to_json())
+        write_tensors(folder.best, weights(model), {"step": 1})
+        finished = Training(model, recipe.train, step=1)
+        write_tensors(folder.last, finished.tensors(), finished.facts())
+        write_atomically(folder.config, recipe.to_toml(placed=True))
+
+
+def refuse_run(folder: Folder) -> None:
+    """Refuse a folder that holds a run; one in which an import was cut off may be written again."""
+    cut_off = folder.environment.exists() and folder.facts().get("imported") is True
+    if folder.config.exists() or (folder.best.exists() and not cut_off):
+        raise UserError(f"{folder.path} is a run already: choose another folder.")

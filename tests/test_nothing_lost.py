@@ -1,0 +1,424 @@
+"""Laws of endings: a signal ends every command, a screen that is gone ends nothing that is worth keeping, and what was
+cut off can be repeated.
+
+Commands run in real processes, forked from one that has torch already. Started as a program, this file is that process.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import json
+import os
+import resource
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+from command import ENVIRONMENT, REGARD
+
+from regard.checkpoint import Folder
+from regard.interface import UserError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and pipes are as Linux has them")
+RUNS = Path(__file__).parent / "runs"
+flock = fcntl.flock
+LONGEST = 60.0  # seconds that a child may take
+PROMPT = 2.0  # seconds in which a signal ends a command
+STUCK = 20.0  # seconds that a library takes, for which the main thread handles no signal
+
+ARPA = """
+\\data\\
+ngram 1=4
+ngram 2=2
+
+\\1-grams:
+-1 <s> -0.5
+-0.5 </s>
+-0.6 cat -0.2
+-0.7 a -0.3
+
+\\2-grams:
+-0.3 <s> a
+-0.2 a cat
+
+\\end\\
+"""
+RECIPE = """
+task = "translation"
+seed = 28
+[data]
+name = "parallel"
+source = "text"
+target = "text"
+valid_source = "text"
+valid_target = "text"
+[tokens]
+kind = "words"
+size = 0
+[model]
+name = "seq2seq"
+embedding = 3
+hidden = 5
+layers = 1
+dropout = 0.1
+[train]
+steps = 4
+validate_every = 1
+precision = "float32"
+"""
+
+
+# --- The process that forks processes ----------------------------------------------------------------------------
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+    calls: int  # that the main thread made
+    seconds: float  # since the signal
+
+
+def serve() -> None:
+    """Run a command in a child for each line of standard input; tell how it ended in a line of standard output."""
+    import torch
+    import typer.main
+
+    from regard import cli
+
+    for name in (
+        "train.session",
+        "compare.api",
+        "compare.children",
+        "exchange.arpa",
+        "look.attention",
+        "show.report_page",
+    ):
+        import_module(f"regard.{name}")
+    cli.app = typer.main.get_command(cli.app)
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    optimiser = torch.optim.AdamW([weight], fused=True)  # the first one imports half of torch
+    weight.sum().backward()
+    optimiser.step()
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        pipes = [os.pipe() for _ in range(4)]
+        number = os.fork()
+        if number == 0:
+            be_child(request, pipes)  # and let Python end as it ends
+            return
+        for _, write in pipes:
+            os.close(write)
+        for stream in request["unread"]:
+            os.close(pipes[stream][0])
+        child = os.pidfd_open(number)
+        if not select.select([child], [], [], LONGEST)[0]:
+            os.kill(number, signal.SIGKILL)
+        status = os.waitpid(number, 0)[1]
+        ended = time.monotonic()
+        os.close(child)
+        said = ["", *("" if each in request["unread"] else os.fdopen(pipes[each][0]).read() for each in (1, 2))]
+        calls, sent = json.loads(os.fdopen(pipes[3][0]).read() or "[0, 0]")
+        seconds = ended - sent if sent else 0.0
+        sys.stdout.write(json.dumps([os.waitstatus_to_exitcode(status), said[1], said[2], calls, seconds]) + "\n")
+        sys.stdout.flush()
+
+
+def be_child(request: dict[str, Any], pipes: list[tuple[int, int]]) -> None:
+    from regard import cli
+
+    for read, _ in pipes:
+        os.close(read)
+    reports = pipes[3][1]
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(pipes[1][1], 1)
+    os.dup2(pipes[2][1], 2)
+    for _, write in pipes[:3]:
+        os.close(write)
+    os.chdir(request["folder"])
+    os.environ.update(request["environment"])
+    for stream, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        if stream in request["closed"]:  # as Python finds it at its start
+            os.close(stream)
+            setattr(sys, name, None)
+            setattr(sys, f"__{name}__", None)
+    if request["full"]:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    sys.argv = ["regard", *request["arguments"]]
+    counted = [0]
+
+    def hook(frame: FrameType, event: str, called: Any) -> None:
+        if event == "call":
+            counted[0] += 1
+            if counted[0] == request["at"]:
+                os.write(reports, json.dumps([counted[0], time.monotonic()]).encode())
+                os.kill(os.getpid(), request["signal"])
+                threading.Event().wait(STUCK)  # as in a library that takes long
+
+    if request["at"]:
+        sys.setprofile(hook)
+    try:
+        cli.main()
+    finally:
+        sys.setprofile(None)
+        if request["at"] < 0:
+            os.write(reports, json.dumps([counted[0], 0]).encode())
+
+
+class Nursery:
+    """`regard` commands, each in a process of its own."""
+
+    def __init__(self) -> None:
+        self.server = subprocess.Popen(
+            [sys.executable, __file__], env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __call__(
+        self,
+        *arguments: object,
+        folder: Path,
+        at: int = 0,  # before this call of a function (-1: none, they are counted), the process gets ...
+        number: int = signal.SIGTERM,
+        closed: tuple[int, ...] = (),  # streams that are closed, ...
+        unread: tuple[int, ...] = (),  # or whose reader is gone
+        full: bool = False,  # standard output is a disk without room
+        **environment: str,
+    ) -> Ended:
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "folder": str(folder),
+            "at": at,
+            "signal": number,
+            "closed": closed,
+            "unread": unread,
+            "full": full,
+            "environment": environment,
+        }
+        assert self.server.stdin is not None and self.server.stdout is not None
+        self.server.stdin.write(json.dumps(request) + "\n")
+        self.server.stdin.flush()
+        return Ended(*json.loads(self.server.stdout.readline()))
+
+
+@pytest.fixture(scope="module")
+def regard_() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    assert nursery.server.stdin is not None
+    nursery.server.stdin.close()
+    nursery.server.wait()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with something for every command."""
+    (tmp_path / "text").write_text("a cat\ncat a cat\n" * 30)
+    (tmp_path / "model.arpa").write_text(ARPA)
+    (tmp_path / "toy.toml").write_text(RECIPE)
+    shutil.copytree(RUNS / "translation", tmp_path / "runs" / "one")
+    shutil.copytree(RUNS / "translation", tmp_path / "runs" / "two")
+    return tmp_path
+
+
+COMMANDS = {  # each of them prints, and some write
+    "train": ["train", "toy.toml"],
+    "demo": ["demo", "tagging"],
+    "predict": ["predict", "runs/one", "text", "-o", "out"],
+    "score": ["score", "runs/one", "--source", "text", "--target", "text", "-o", "out"],
+    "look": ["look", "runs/one", "a cat", "-o", "out.svg"],
+    "check": ["check", "toy.toml", "--write", "clean"],
+    "new": ["new", "translation", "--source", "text", "--target", "text"],
+    "compare": ["compare", "runs/one", "runs/two", "--test", "text", "--test", "text"],
+    "import": ["import", "model.arpa"],
+    "export": ["export", "runs/model", "--to", "arpa", "-o", "out.arpa"],
+    "runs": ["runs"],
+}
+
+
+def prepared(regard_: Nursery, home: Path, name: str) -> list[str]:
+    if name == "export":
+        assert regard_(*COMMANDS["import"], folder=home).code == 0
+    return COMMANDS[name]
+
+
+def left_over(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(".*")]
+
+
+# --- Signals -----------------------------------------------------------------------------------------------------
+
+STREAMS: list[dict[str, Any]] = [{}, {"unread": (2,)}, {"closed": (0, 1, 2)}]
+
+
+@pytest.mark.parametrize(("place", "name"), [*enumerate(COMMANDS)])
+def test_a_signal_ends_every_command_at_once(regard_, home, place, name):
+    """Also where the main thread is inside a library, and whether standard error is read, unread or closed."""
+    arguments = prepared(regard_, home, name)
+    if name == "train":  # nearly all of it is opening, then
+        arguments = [*arguments, "train.steps=1"]
+    copy = shutil.copytree(home, home.parent / f"{home.name}-copy")
+    calls = 5000 if name == "demo" else regard_(*arguments, folder=copy, at=-1).calls
+    how, number = STREAMS[place % 3], (signal.SIGTERM, signal.SIGINT)[place % 2]
+    ended = regard_(*arguments, folder=home, at=int(calls * 0.4), number=number, **how)
+    assert (ended.code, ended.out) == (128 + number, "")
+    assert ended.seconds < PROMPT
+    assert ended.err.count("\n") == (not how) and "Traceback" not in ended.err
+    assert not left_over(home)
+    again = regard_(*arguments, folder=home) if name == "import" else None
+    assert again is None or again.code == 0
+
+
+# --- Standard streams --------------------------------------------------------------------------------------------
+
+
+GOES_ON = {"train": "runs/toy/model.safetensors", "compare": "report.html"}
+WRITES = {**GOES_ON, "import": "runs/model/config.toml", "export": "out.arpa", "new": "translation.toml"}
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+def test_without_a_reader_a_command_ends_quietly_and_training_goes_on(regard_, home, name):
+    arguments = prepared(regard_, home, name)
+    copy = shutil.copytree(home, home.parent / f"{home.name}-copy")
+    unread = regard_(*arguments, folder=home, unread=(1, 2))
+    prints = name not in GOES_ON and name not in ("predict", "look")
+    assert unread.code == (128 + signal.SIGPIPE if prints else 0)
+    closed = regard_(*arguments, folder=copy, closed=(0, 1) if place_of(name) % 2 else (0, 1, 2))
+    assert (closed.code, "Traceback" in closed.err) == (int(name == "check"), False)  # its data repeats itself
+    for folder in (home, copy):
+        assert name not in WRITES or (folder / WRITES[name]).stat().st_size
+        assert not left_over(folder)
+
+
+def place_of(name: str) -> int:
+    return list(COMMANDS).index(name)
+
+
+def test_a_screen_that_is_full_is_told_in_a_sentence(regard_, home):
+    ended = regard_("models", folder=home, full=True)
+    assert ended.code == 1
+    assert ended.err == "regard: Standard output cannot be written: No space left on device; send it elsewhere.\n"
+    assert regard_("train", "toy.toml", folder=home, full=True).code == 0
+
+
+def test_shells_get_what_they_expect(home):
+    """True pipes of a true shell."""
+    regard = shlex.join(REGARD)
+    script = f"{regard} --help | true; echo ${{PIPESTATUS[0]}}; {regard} --version >&- 2>&- <&-; echo $?"
+    done = subprocess.run(["bash", "-c", script], cwd=home, env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("141\n0\n", "")
+
+
+# --- What was cut off ----------------------------------------------------------------------------------------------
+
+
+def test_an_import_that_was_cut_off_anywhere_can_be_repeated(place, call, monkeypatch):
+    (place / "model.arpa").write_text(ARPA)
+    assert call("import", "model.arpa", "-o", "straight").code == 0
+    whole = Path("straight")
+    files = ("environment.json", "fields.json", "model.safetensors", "last/state.safetensors")
+    for count in range(len(files) + 1):
+        folder = Path(f"cut-{count}")
+        for name in files[:count]:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(whole / name, folder / name)
+        folder.mkdir(exist_ok=True)
+        (folder / ".model.safetensors.123").write_text("half of it")
+        assert call("import", "model.arpa", "-o", folder).code == 0
+        assert {path.name for path in folder.iterdir()} == {path.name for path in whole.iterdir()}
+        assert (folder / "fields.json").read_bytes() == (whole / "fields.json").read_bytes()
+    again = call("import", "model.arpa", "-o", whole)
+    assert (again.code, again.err) == (1, "regard: straight is a run already: choose another folder.\n")
+    (whole / "config.toml").unlink()  # what a person has trained is never replaced
+    facts = json.loads((whole / "environment.json").read_text())
+    (whole / "environment.json").write_text(json.dumps({**facts, "imported": False}))
+    assert call("import", "model.arpa", "-o", whole).code == 1
+
+
+def test_import_takes_the_lock(place, call):
+    (place / "model.arpa").write_text(ARPA)
+    with Folder("run").only_writer():
+        refused = call("import", "model.arpa", "-o", "run")
+    assert refused.code == 1 and "Another process is training in run" in refused.err
+    assert not [*Path("run").iterdir()]
+
+
+def refuse_folders(handle: int, kind: int) -> None:
+    """As on NFS, where a folder cannot be locked, since that needs a descriptor that may write."""
+    if Path(f"/proc/self/fd/{handle}").resolve().is_dir():
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    flock(handle, kind)
+
+
+@pytest.mark.parametrize("nfs", [False, True])
+def test_nothing_that_can_be_removed_lets_a_second_trainer_in(place, monkeypatch, nfs):
+    if nfs:
+        monkeypatch.setattr(fcntl, "flock", refuse_folders)
+    folder = Folder("run")
+    with folder.only_writer():
+        assert [path.name for path in Path("run").iterdir()] == ["lock"] * nfs
+        assert Folder("run").in_use()
+        if not nfs:
+            (place / "run" / "lock").touch()
+            (place / "run" / "lock").unlink()
+        with pytest.raises(UserError, match="Another process is training in run"), Folder("run").only_writer():
+            pass
+    assert not folder.in_use()
+    assert not Folder("none").in_use()
+
+
+def test_a_figure_is_printed_though_its_answers_cannot_be_written(home, call, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "text").write_text("the cat sees a dog .\n" * 500)
+    scored = ("score", "runs/one", "--source", "text", "--target", "text", "--beam", "1")
+    straight = call(*scored)
+    _, most = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, most))
+    try:
+        cut = call(*scored, "-o", "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (straight.code, cut.code) == (0, 1)
+    assert cut.out == straight.out != ""
+    assert cut.err.startswith("regard: out cannot be written: File too large; raise the limit")
+    assert not (home / "out").exists() and not left_over(home)
+
+
+EMPTY = [
+    *(["train", "toy.toml", "-o", ""], ["demo", "-o", ""], ["predict", "runs/one", "text", "-o", ""]),
+    *(["score", "runs/one", "text", "text", "-o", ""], ["look", "runs/one", "a", "-o", ""]),
+    *(
+        ["look", "runs/one", "a", "--html="],
+        ["check", "toy.toml", "--write", ""],
+        ["new", "language", "text", "-o", ""],
+    ),
+    *(["compare", "runs/one", "-o", ""], ["compare", "runs/one", "--test", ""], ["import", "model.arpa", "--out="]),
+    *(["export", "runs/one", "--to", "arpa", "-o", ""], ["new", "language", "text", "-o", ""]),
+]
+
+
+def test_an_empty_name_is_refused(home, call, monkeypatch):
+    monkeypatch.chdir(home)
+    before = sorted(home.rglob("*"))
+    for arguments in EMPTY:
+        refused = call(*arguments)
+        assert refused.code == 1 and "The name of a file or folder after an option is empty" in refused.err, arguments
+    assert sorted(home.rglob("*")) == before
+
+
+if __name__ == "__main__":
+    serve()
