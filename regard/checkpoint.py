@@ -22,10 +22,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from regard.data.files import append, make_folder, own_file, read_own, reason, write_atomically, writing
+from regard.data.files import append, make_folder, own_file, read_own, reason, replacing, write_atomically, writing
 from regard.interface import UserError
 
 SMALL = 8 << 20  # most bytes of a recipe or of the facts about a run
+LARGE = 1 << 30  # most bytes of a log
+STEP = re.compile(rb"step (\d{1,15})\n")  # the first line of a sample
 FORMAT = 2  # version of a run folder's files; other versions are refused
 # temporary files that a killed process leaves: the name of a run's file between a dot and a number
 UNFINISHED = re.compile(
@@ -107,6 +109,19 @@ class Folder:
     def write_facts(self, facts: Mapping[str, Any]) -> None:
         write_atomically(self.environment, json.dumps(facts, indent=2) + "\n", own=True)
 
+    def forget_after(self, step: int) -> None:
+        """Drop what was logged after this step, from which the run is resumed: it will be logged again."""
+        log, samples = _lines(self.log), _lines(self.samples)
+        logged: dict[int, bytes] = {}  # earlier versions may have logged a step twice
+        for line in log:
+            with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
+                logged[int(json.loads(line)["step"])] = line
+        if log != (kept := [line for at, line in logged.items() if at <= step]):
+            write_atomically(self.log, b"".join(kept), own=True)
+        later = (at for at, line in enumerate(samples) if (found := STEP.match(line)) and int(found[1]) > step)
+        if (first := next(later, None)) is not None:
+            write_atomically(self.samples, b"".join(samples[:first]), own=True)
+
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
         """Lock the folder, so that one process at a time trains here; the system frees the lock when it ends."""
@@ -156,6 +171,14 @@ class Folder:
         return handle
 
 
+def _lines(path: Path) -> list[bytes]:
+    """Read the lines of a log; where there is none that can be read, appending to it will say why."""
+    try:
+        return read_own(path, most=LARGE).splitlines(keepends=True)
+    except OSError:
+        return []
+
+
 def of_another_version(recipe: Mapping[str, Any]) -> bool:
     """Return whether this is the recipe of a run (it names its folder) in another format."""
     return "folder" in recipe and recipe.get("format") != FORMAT
@@ -173,7 +196,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     """Write tensors, with a JSON-able dictionary of facts as metadata, to one safetensors file."""
     plain = {name: owned(tensor) for name, tensor in tensors.items()}
     text = json.dumps(facts or {})
-    write_atomically(path, safetensors.torch.save(plain, {"facts": text, "sha256": checksum(plain, text)}), own=True)
+    metadata = {"facts": text, "sha256": checksum(plain, text)}
+    packed = safetensors.torch.save(plain, metadata)
+    start = 8 + int.from_bytes(packed[:8], "little")  # the header is its length, JSON, and spaces up to 8 bytes
+    # safetensors writes metadata in any order; the same weights are the same bytes
+    header = json.dumps(json.loads(packed[8:start]) | {"__metadata__": metadata}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    with replacing(path, own=True) as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.write(memoryview(packed)[start:])
 
 
 def owned(tensor: Tensor) -> Tensor:

@@ -288,13 +288,14 @@ class Straight(NamedTuple):
     settings: tuple[str, ...]
     end: dict[str, object]
     validations: dict[int, dict[str, float]]
+    log: list[dict[str, Any]]
     seconds: float
 
 
 def trained(regard_: Nursery, folder: Path, *settings: str) -> Straight:
     ended = regard_("train", "toy.toml", *settings, "-o", folder)
     assert (ended.code, ended.err) == (0, "")
-    return Straight(settings, ending(folder), validations(folder), ended.seconds)
+    return Straight(settings, ending(folder), validations(folder), logged(folder), ended.seconds)
 
 
 @pytest.fixture(scope="module")
@@ -342,8 +343,14 @@ def ending(folder: Path) -> dict[str, object]:
 
 
 def validations(folder: Path) -> dict[int, dict[str, float]]:
-    """What the log says of each step that was validated; of one that was taken twice, the latest."""
+    """What the log says of each step that was validated."""
     return {entry["step"]: entry["valid"] for entry in log_entries(Folder(folder))}
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The log, but for times and budgets."""
+    varies = {"seconds", "tokens_per_second", "attempt", "memory", "done", "finished"}
+    return [{key: entry[key] for key in entry.keys() - varies} for entry in log_entries(Folder(folder))]
 
 
 def assert_loads(folder: Path) -> None:
@@ -361,7 +368,7 @@ def assert_goes_on(regard_: Nursery, folder: Path, straight: Straight) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert "The best model is in" in ended.out
     assert ending(folder) == straight.end
-    assert validations(folder) == straight.validations
+    assert logged(folder) == straight.log
     assert not list(unfinished(folder))
 
 

@@ -27,9 +27,12 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
+import safetensors.torch
+import torch
 from command import ENVIRONMENT, REGARD
 
-from regard.checkpoint import Folder
+import regard
+from regard.checkpoint import Folder, read_tensors, write_tensors
 from regard.interface import UserError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and pipes are as Linux has them")
@@ -94,7 +97,6 @@ class Ended(NamedTuple):
 
 def serve() -> None:
     """Run a command in a child for each line of standard input; tell how it ended in a line of standard output."""
-    import torch
     import typer.main
 
     from regard import cli
@@ -317,8 +319,8 @@ def test_a_screen_that_is_full_is_told_in_a_sentence(regard_, home):
 
 def test_shells_get_what_they_expect(home):
     """True pipes of a true shell."""
-    regard = shlex.join(REGARD)
-    script = f"{regard} --help | true; echo ${{PIPESTATUS[0]}}; {regard} --version >&- 2>&- <&-; echo $?"
+    command = shlex.join(REGARD)
+    script = f"{command} --help | true; echo ${{PIPESTATUS[0]}}; {command} --version >&- 2>&- <&-; echo $?"
     done = subprocess.run(["bash", "-c", script], cwd=home, env=ENVIRONMENT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("141\n0\n", "")
 
@@ -418,6 +420,72 @@ def test_an_empty_name_is_refused(home, call, monkeypatch):
         refused = call(*arguments)
         assert refused.code == 1 and "The name of a file or folder after an option is empty" in refused.err, arguments
     assert sorted(home.rglob("*")) == before
+
+
+# --- The same again ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_weights_are_the_same_bytes(tmp_path):
+    kinds = (torch.float32, torch.int64, torch.uint8, torch.bfloat16, torch.bool, torch.float64)
+    tensors = {f"é{place}": torch.arange(place + 1).to(kind) for place, kind in enumerate(kinds)}
+    tensors |= {"scalar": torch.tensor(2.0), "empty": torch.zeros(3, 0)}
+    written = set()
+    for _ in range(40):
+        write_tensors(tmp_path / "file", tensors, {"step": 1, "text": "é\n"})
+        written.add((tmp_path / "file").read_bytes())
+    assert len(written) == 1
+    packed = safetensors.torch.load_file(tmp_path / "file")  # as safetensors itself reads it
+    assert packed.keys() == tensors.keys()
+    assert all(torch.equal(packed[name], tensor) for name, tensor in tensors.items())
+    assert read_tensors(tmp_path / "file")[1] == {"step": 1, "text": "é\n"}
+
+
+TIMES = ("seconds", "tokens_per_second", "attempt", "memory")
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in entry.items() if name not in TIMES} for entry in entries]
+
+
+def test_the_log_of_a_resumed_run_is_that_of_a_straight_one(home, call, monkeypatch):
+    monkeypatch.chdir(home)
+    longer = ("toy.toml", "train.steps=8", "train.validate_every=2")
+    assert call("train", *longer, "-o", "straight").code == 0
+    assert call("train", *longer, "train.steps=5", "-o", "cut").code == 0
+    cut = home / "cut"
+    early = {file: (cut / file).read_bytes() for file in ("last/state.safetensors", "model.safetensors")}
+    assert call("train", *longer, "-o", "cut").code == 0
+    for file, content in early.items():  # as if it had been killed after its last validation, before it was saved
+        (cut / file).write_bytes(content)
+    with (cut / "log.jsonl").open("a") as file:
+        file.write('{"step": 9, "los')
+    again = call("train", *longer, "-o", "cut")
+    assert (again.code, again.err) == (0, "")
+    kept = [entry for entry in logged(cut) if entry["step"] != 5]  # which ended the shorter training
+    both = logged(home / "straight"), kept
+    assert [[entry["step"] for entry in entries] for entries in both] == [[2, 4, 6, 8]] * 2
+    for one, other in zip(*both, strict=True):
+        assert {**one, "done": 0, "finished": 0} == {**other, "done": 0, "finished": 0}
+    samples = [(folder / "samples.txt").read_text() for folder in (home / "straight", cut)]
+    assert samples[0].count("step 8\n") == samples[1].count("step 8\n") > 0
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (home / "straight", cut)]
+    assert len(weights[0]) == len(weights[1])
+
+
+def test_other_versions_are_told_once(home, call, monkeypatch):
+    monkeypatch.chdir(home)
+    assert call("train", "toy.toml", "train.steps=1", "-o", "run").code == 0
+    facts = json.loads((home / "run" / "environment.json").read_text())
+    (home / "run" / "environment.json").write_text(json.dumps({**facts, "torch": "1.0", "regard": "0.0.1"}))
+    said = call("train", "toy.toml", "train.steps=2", "-o", "run")
+    assert said.code == 0
+    assert said.err == (
+        f"run was started with regard 0.0.1, now {facts['regard']} and torch 1.0, now {facts['torch']}: "
+        "its weights may come out differently.\n"
+    )
+    with pytest.warns(UserWarning, match="run was started with regard 0.0.1"):
+        regard.train("toy.toml", "run", settings={"train.steps": 3})
 
 
 if __name__ == "__main__":

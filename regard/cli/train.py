@@ -62,6 +62,8 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
 
 def show_plan(session: Session) -> None:
     """Print the model and the data before training, so that a mistake is seen before it costs time."""
+    if session.other_versions:
+        err.print(session.other_versions)
     plan = session.batches.stats()
     amount = session.corpus.amount(session.encoded["train"])
     if left_out := session.left_out["train"]:

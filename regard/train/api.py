@@ -78,6 +78,8 @@ def training(
         with torch.random.fork_rng(devices=[]):
             session = Session(recipe_for(recipe, folder, data, valid, settings or {}), out, device=device)
             random = torch.get_rng_state()
+        if session.other_versions:
+            warnings.warn(session.other_versions, stacklevel=2)
         if few := session.few_valid:
             more = "give more data, or valid=…"
             warnings.warn(f"The validation set has {few}, too few to measure anything: {more}.", stacklevel=2)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.interface import Batch, Fits, Learns, Loss, Progress, Sample, Texts, UserError, map_tensors
 from regard.train.schedule import rate
-from regard.train.training import Batches, TrainConfig, Training
+from regard.train.training import LATELY, Batches, TrainConfig, Training
 from regard.train.weights import load_weights, mean_weights, weights
 
 # Validates the model, in evaluation mode, and returns metrics (with "loss" among them) and a few outputs.
@@ -60,7 +60,7 @@ def train_steps(
     config, model = training.config, training.model
     parameters = list(training.parameters.values())
     model.train()
-    lately: list[tuple[float, float, int, float]] = []  # objective, nll, tokens, seconds of the latest steps
+    paces: list[tuple[int, float]] = []  # tokens and seconds of the latest steps
     while (done := training.done(batches)) < 1:
         began = time.perf_counter()
         learning_rate = config.learning_rate * rate(
@@ -97,8 +97,10 @@ def train_steps(
         training.smooth()
         seconds = time.perf_counter() - began
         training.seconds += seconds
-        lately = [*lately[-19:], (objective, nll, tokens, seconds)]
-        recent = [sum(column) for column in zip(*lately, strict=True)]
+        training.lately = [*training.lately, [objective, nll, tokens]][-LATELY:]
+        paces = [*paces, (tokens, seconds)][-LATELY:]
+        recent = [sum(column) for column in zip(*training.lately, strict=True)]
+        pace = [sum(column) for column in zip(*paces, strict=True)]
         found: dict[str, Any] = {}
         if training.step % config.validate_every == 0 or training.done(batches) >= 1:
             found = validated(training, validate, save_best)
@@ -113,7 +115,7 @@ def train_steps(
             perplexity=math.exp(min(700.0, recent[1] / recent[2])),
             learning_rate=learning_rate,
             gradient_norm=norm,
-            tokens_per_second=recent[2] / recent[3],
+            tokens_per_second=pace[0] / pace[1],
             seconds=training.seconds,
             tokens=training.tokens,
             done=done,

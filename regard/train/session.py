@@ -48,6 +48,7 @@ SAVE_EVERY = 60.0  # seconds between checkpoints: the most work that a crash can
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
 ELSEWHERE = "choose another run folder (-o on the command line)"
+VERSIONS = ("regard", "torch")  # which decide what a step computes
 SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
@@ -71,6 +72,12 @@ class Session:
         machine.tune_allocator()
         self._try_code(recipe)
         facts = self._facts(recipe)
+        now = machine.facts()
+        others = [f"{name} {facts[name]}, now {now[name]}" for name in VERSIONS if facts.get(name) != now[name]]
+        self.other_versions = ""  # a remark, where a run is resumed with other versions
+        if others:
+            which = " and ".join(others)
+            self.other_versions = f"{self.folder.path} was started with {which}: its weights may come out differently."
         if self.device.type == "cpu" and facts["precision"] != "float32":
             machine.probe_bf16()  # in the background, while the data is read
         self.recipe = recipe
@@ -92,6 +99,7 @@ class Session:
         if self.resumed:
             saved = read_tensors(self.folder.last)
             self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
+            self.folder.forget_after(self.training.step)
         else:
             if vectors := recipe.train.vectors:
                 load_word_vectors(model, self.fields.tokenizer(), find(vectors, recipe.folder))

@@ -23,7 +23,8 @@ Precision = Literal["auto", "float32", "bfloat16"]
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training; the first one reached does
 SOME_TASKS = ("balance",)  # settings that only some tasks have
 # the fields of a Training that are saved with its tensors
-SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "best_loss", "stale")
+SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "best_loss", "stale", "lately")
+LATELY = 20  # steps over which a reported loss is a mean
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Training:
     best: float | None = None  # the best validation so far, by the metric
     best_loss: float | None = None  # its validation loss, which decides a tie
     stale: int = 0  # validations since the metric was last better
+    lately: list[list[float]] = field(default_factory=list)  # objective, nll and tokens of the latest steps
     snapshots: list[Weights] = field(default_factory=list)  # the weights that are averaged, oldest first
     carry: Tree = None  # the state carried from batch to batch of one long text; None: the next batch starts a text
     metric: Metric = LOSS  # what chooses the best checkpoint
@@ -150,7 +152,7 @@ class Training:
     def load(self, tensors: Weights, facts: dict[str, Any], *, rows: int = 0, origin: str | Path = "memory") -> None:
         """Restore a checkpoint; `rows` is how many carry a state. Refuse it, and change nothing, where a fact or a
         tensor is not what `tensors` and `facts` would have saved."""
-        facts = {"best_loss": None} | facts  # runs of earlier versions lack it
+        facts = {"best_loss": None, "lately": []} | facts  # runs of earlier versions lack them
         form = self.model.begin(rows) if rows and isinstance(self.model, Carries) else None
         odd = (
             self._odd(facts, len(leaves(form)))
@@ -179,6 +181,9 @@ class Training:
         for name, fact in facts.items():
             if name in ("seconds", "best", "best_loss"):
                 possible = type(fact) is float and math.isfinite(fact) or name != "seconds" and fact is None
+            elif name == "lately":
+                rows = fact if type(fact) is list and len(fact) <= LATELY else [None]
+                possible = all(type(row) is list and len(row) == 3 and all(map(is_finite, row)) for row in rows)
             else:
                 possible = type(fact) is int and 0 <= fact <= most.get(name, 1 << 53)
             if not possible:
@@ -214,6 +219,10 @@ class Training:
         amounts = {"steps": self.step, "epochs": epochs, "tokens": self.tokens, "minutes": self.seconds / 60}
         limits = {budget: vars(self.config)[budget] for budget in amounts}
         return {budget: amounts[budget] / limit for budget, limit in limits.items() if limit}
+
+
+def is_finite(number: object) -> bool:
+    return type(number) in (int, float) and math.isfinite(number)  # type: ignore[arg-type]
 
 
 def not_random(state: Tensor) -> str:
