@@ -34,6 +34,8 @@ from command import ENVIRONMENT, REGARD
 import regard
 from regard.checkpoint import Folder, read_tensors, write_tensors
 from regard.interface import UserError
+from regard.recipe import parse_recipe
+from regard.tasks.registry import TASKS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and pipes are as Linux has them")
 RUNS = Path(__file__).parent / "runs"
@@ -122,8 +124,7 @@ def serve() -> None:
         pipes = [os.pipe() for _ in range(4)]
         number = os.fork()
         if number == 0:
-            be_child(request, pipes)  # and let Python end as it ends
-            return
+            be_child(request, pipes)
         for _, write in pipes:
             os.close(write)
         for stream in request["unread"]:
@@ -176,10 +177,13 @@ def be_child(request: dict[str, Any], pipes: list[tuple[int, int]]) -> None:
         sys.setprofile(hook)
     try:
         cli.main()
-    finally:
+    except SystemExit as ended:
         sys.setprofile(None)
         if request["at"] < 0:
             os.write(reports, json.dumps([counted[0], 0]).encode())
+        if request["whole"]:
+            raise
+        os._exit(int(ended.code or 0))
 
 
 class Nursery:
@@ -199,6 +203,7 @@ class Nursery:
         closed: tuple[int, ...] = (),  # streams that are closed, ...
         unread: tuple[int, ...] = (),  # or whose reader is gone
         full: bool = False,  # standard output is a disk without room
+        whole: bool = False,  # Python ends as it ends, which takes long where there is torch
         **environment: str,
     ) -> Ended:
         request = {
@@ -209,6 +214,7 @@ class Nursery:
             "closed": closed,
             "unread": unread,
             "full": full,
+            "whole": whole,
             "environment": environment,
         }
         assert self.server.stdin is not None and self.server.stdout is not None
@@ -274,10 +280,10 @@ def test_a_signal_ends_every_command_at_once(regard_, home, place, name):
     if name == "train":  # nearly all of it is opening, then
         arguments = [*arguments, "train.steps=1"]
     copy = shutil.copytree(home, home.parent / f"{home.name}-copy")
-    calls = 5000 if name == "demo" else regard_(*arguments, folder=copy, at=-1).calls
+    calls = 100_000 if name == "demo" else regard_(*arguments, folder=copy, at=-1).calls
     how, number = STREAMS[place % 3], (signal.SIGTERM, signal.SIGINT)[place % 2]
     ended = regard_(*arguments, folder=home, at=int(calls * 0.4), number=number, **how)
-    assert (ended.code, ended.out) == (128 + number, "")
+    assert (ended.code, ended.out.count("\n")) == (128 + number, name == "demo")  # which names its data first
     assert ended.seconds < PROMPT
     assert ended.err.count("\n") == (not how) and "Traceback" not in ended.err
     assert not left_over(home)
@@ -292,22 +298,23 @@ GOES_ON = {"train": "runs/toy/model.safetensors", "compare": "report.html"}
 WRITES = {**GOES_ON, "import": "runs/model/config.toml", "export": "out.arpa", "new": "translation.toml"}
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+QUICK = [name for name in COMMANDS if name not in ("demo", "compare", "new")]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("compare", "new")]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *OTHERS])
 def test_without_a_reader_a_command_ends_quietly_and_training_goes_on(regard_, home, name):
     arguments = prepared(regard_, home, name)
     copy = shutil.copytree(home, home.parent / f"{home.name}-copy")
-    unread = regard_(*arguments, folder=home, unread=(1, 2))
+    unread = regard_(*arguments, folder=home, unread=(1, 2), whole=name == "runs")
+    closing = (0, 1) if [*COMMANDS].index(name) % 2 else (0, 1, 2)
     prints = name not in GOES_ON and name not in ("predict", "look")
     assert unread.code == (128 + signal.SIGPIPE if prints else 0)
-    closed = regard_(*arguments, folder=copy, closed=(0, 1) if place_of(name) % 2 else (0, 1, 2))
+    closed = regard_(*arguments, folder=copy, closed=closing, whole=name == "runs")
     assert (closed.code, "Traceback" in closed.err) == (int(name == "check"), False)  # its data repeats itself
     for folder in (home, copy):
         assert name not in WRITES or (folder / WRITES[name]).stat().st_size
         assert not left_over(folder)
-
-
-def place_of(name: str) -> int:
-    return list(COMMANDS).index(name)
 
 
 def test_a_screen_that_is_full_is_told_in_a_sentence(regard_, home):
@@ -333,7 +340,7 @@ def test_an_import_that_was_cut_off_anywhere_can_be_repeated(place, call, monkey
     assert call("import", "model.arpa", "-o", "straight").code == 0
     whole = Path("straight")
     files = ("environment.json", "fields.json", "model.safetensors", "last/state.safetensors")
-    for count in range(len(files) + 1):
+    for count in (0, 2, 3, 4):  # the third is the model
         folder = Path(f"cut-{count}")
         for name in files[:count]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -486,6 +493,84 @@ def test_other_versions_are_told_once(home, call, monkeypatch):
     )
     with pytest.warns(UserWarning, match="run was started with regard 0.0.1"):
         regard.train("toy.toml", "run", settings={"train.steps": 3})
+
+
+# --- Worlds in which something is missing ----------------------------------------------------------------------------
+
+
+def in_shell(folder: Path, before: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = f"{before} exec {shlex.join([*REGARD, *arguments])}"
+    all_of_it = {**ENVIRONMENT, **environment}
+    return subprocess.run(["bash", "-c", command], cwd=folder, env=all_of_it, capture_output=True, text=True)
+
+
+def test_torch_that_cannot_be_loaded_is_told_in_a_sentence(home):
+    (home / "broken" / "torch").mkdir(parents=True)
+    (home / "broken" / "torch" / "__init__.py").write_text(
+        'raise OSError("libgone.so: cannot open shared object file")'
+    )
+    path = os.pathsep.join([str(home / "broken"), str(Path(regard.__file__).parent.parent)])
+    done = in_shell(home, "", "predict", "runs/one", "text", PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "regard: A library cannot be loaded (libgone.so: cannot open shared object file): "
+        "install regard and torch again, with pip.\n"
+    )
+
+
+def test_a_removed_folder_and_too_little_memory_are_told_in_a_sentence(home):
+    (home / "gone").mkdir()
+    done = in_shell(home / "gone", 'rmdir "$PWD";', "runs")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "regard: The current folder was removed: change to another one (cd) and try again.\n"
+    done = in_shell(home, "ulimit -v 600000;", "predict", "runs/one", "text")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "regard: The memory of a process is limited to 614 MB, and torch needs 1000 MB: raise the limit (ulimit -v).\n"
+    )
+
+
+def test_no_temporary_folder_is_needed(regard_, home):
+    done = regard_("train", "toy.toml", folder=home, TMPDIR="/nonexistent", TEMP="/nonexistent", TMP="/nonexistent")
+    assert (done.code, done.err) == (0, "")
+
+
+VECTORS = {
+    "dog nan 1 2\n": "line 1, is not a word and 3 finite numbers: fix or remove it.",
+    "3 3\ncat 1 1e99 2\n": "line 2, is not a word and 3 finite numbers: fix or remove it.",
+    "dog 1 2\n": "line 1, has 2 numbers, but the model's vectors have 3: set the model's width to 2.",
+    "dog 1 2 3\ncat 1 2\n": "line 2, has 2 numbers, but the model's vectors have 3: fix or remove the line.",
+}
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+def test_vectors_that_cannot_be_are_told_in_a_sentence(home, call, monkeypatch, vectors):
+    monkeypatch.chdir(home)
+    (home / "toy.tsv").write_text("a cat\tx\na dog\ty\n" * 10)
+    (home / "vectors").write_text(vectors)
+    data = {"name": "table", "train": "toy.tsv", "valid": "toy.tsv", "source": "1", "target": "2"}
+    table = {"task": "classification", "data": data, "model": {"name": "birnn", "embedding": 3, "hidden": 4}}
+    recipe = parse_recipe({**table, "train": {"steps": 1, "vectors": "vectors"}}, tasks=TASKS, folder=home)
+    (home / "labels.toml").write_text(recipe.to_toml())
+    refused = call("train", "labels.toml", "-o", "run")
+    assert refused.code == 1
+    assert refused.err == f"regard: {home / 'vectors'}, {VECTORS[vectors]}\n"
+
+
+def test_a_vocabulary_of_one_is_enough(home, call, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "text").write_text("a\n" * 40)
+    data = {"name": "text", "train": "text", "valid": "text"}
+    for model in ("ngram", "gpt"):
+        table = {"task": "language", "data": data, "tokens": {"kind": "words"}, "model": {"name": model}}
+        recipe = parse_recipe({**table, "train": {"steps": 1, "precision": "float32"}}, tasks=TASKS, folder=home)
+        (home / "one.toml").write_text(recipe.to_toml())
+        assert call("train", "one.toml", "-o", model).code == 0
+        assert call("predict", model, "--prompt", "a", "--max-length", "3").code == 0
+        assert call("score", model, "text").code == 0
+    alone = call("look", "gpt", "--neighbours", "a")
+    assert alone.code == 1
+    assert alone.err == "regard: 'a' is the only token of the vocabulary and has no neighbours: choose another run.\n"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from regard.cli import signals
 from regard.cli.shell import app, err
 from regard.cli.streams import standard_streams
 from regard.config import UserError
+from regard.data.files import reason
 from regard.data.text import one_line
 
 # isort: off
@@ -24,12 +25,13 @@ REMEDIES = {  # what the argument parser reports, its remedy, and the commands t
     "unexpected extra argument": ("Put a text of several words in quotes.", ("look", "predict", "score")),
     "No such option": ("Settings are given without dashes, as in train.minutes=1.", ("train", "check", "compare")),
 }
+NO_MEMORY = ("can't allocate memory", "annot allocate memory", "failed to map segment", "can't start new thread")
 UsageError: Any = typer.BadParameter.__base__  # Click's, or that of the copy inside newer versions of Typer
 
 
 def main() -> None:
     """Run a command. An error is printed as one sentence, with exit code 1 (2: the command line itself is wrong)."""
-    with standard_streams(), signals.ending_the_process():
+    with standard_streams():
         sys.exit(run())
 
 
@@ -37,10 +39,11 @@ def run() -> int:
     """Run a command and return its exit code."""
     try:
         sys.argv[1:] = spread_valid(sys.argv[1:])
-        code = int(app(standalone_mode=False, prog_name="regard") or 0)
-        if code == INTERRUPTED:  # what some versions of Typer return instead of raising it
-            raise KeyboardInterrupt
-        sys.stdout.flush()
+        with signals.ending_the_process():
+            code = int(app(standalone_mode=False, prog_name="regard") or 0)
+            if code == INTERRUPTED:  # what some versions of Typer return instead of raising it
+                raise KeyboardInterrupt
+            sys.stdout.flush()
         return code
     except UsageError as problem:
         shown = StringIO()
@@ -78,11 +81,16 @@ def spread_valid(arguments: list[str]) -> list[str]:
 def sentence(problem: Exception) -> str:
     if isinstance(problem, UserError):
         return str(problem)
+    if any(found in str(problem) for found in NO_MEMORY) or isinstance(problem, MemoryError):
+        return (
+            "This machine, or a limit (ulimit -v), leaves too little memory: raise the limit, or choose a smaller "
+            "train.batch_tokens, tokens.longest or model."
+        )
+    if isinstance(problem, ImportError) or (isinstance(problem, OSError) and problem.errno is None):
+        return f"A library cannot be loaded ({reason(problem)}): install regard and torch again, with pip."
     if isinstance(problem, OSError):
         where = f" ({problem.filename})" if problem.filename else ""
         return f"{problem.strerror or problem}{where}."
-    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
-        return "This machine ran out of memory: choose a smaller train.batch_tokens, tokens.longest or model."
     kind = type(problem).__name__
     return (
         f"An unexpected {kind} occurred ({problem}): report it with the output of `regard --debug …` and `regard info`."

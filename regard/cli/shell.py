@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import sys
 from codecs import getwriter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import typer
 
 from regard.cli.options import F, with_helps
 from regard.cli.streams import UNREAD
-from regard.config import choose, key_of
+from regard.config import UserError, choose, key_of
 from regard.data.text import one_line
 from regard.show.terminal import Terminal, harmless
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from regard.run import Run
     from regard.tasks import Task
 
+
+LEAST_MEMORY = 1e9  # bytes of address space that torch takes
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,6 +58,21 @@ def options(
 ) -> None:
     if debug:
         os.environ["REGARD_DEBUG"] = "1"
+    refuse_what_ends_torch()
+
+
+def refuse_what_ends_torch() -> None:
+    """Refuse to start where torch, or numpy, would end the process when it is imported."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("The current folder was removed: change to another one (cd) and try again.") from None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= most < LEAST_MEMORY:
+        raise UserError(
+            f"The memory of a process is limited to {most / 1e6:.0f} MB, and torch needs {LEAST_MEMORY / 1e6:.0f} MB: "
+            "raise the limit (ulimit -v)."
+        )
 
 
 def command(function: F) -> F:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from regard.config import UserError
 from regard.data.files import reason
-from regard.interface import UserError
 
 UNREAD = 128 + signal.SIGPIPE  # the exit code of a command whose output nobody reads to its end
 
@@ -68,5 +68,5 @@ def screen(stream: TextIO | None, own: TextIO | None) -> TextIO:
 
 
 def go_on_unread() -> None:
-    """From here on, the command goes on when its output cannot be written any more."""
+    """From here on, the command continues when its output cannot be written any more."""
     Screen.needed = False

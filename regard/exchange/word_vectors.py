@@ -23,23 +23,29 @@ def load_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: Path) -> int
         raise UserError("This model has no word embedding: leave train.vectors out.")
     wide, first = vectors.dim, tokenizer.offset
     places = {word: place for place, word in enumerate(tokenizer.surface(range(first, tokenizer.size)), start=first)}
-    known = len(places)
+    known, as_wide = len(places), False  # whether an earlier line is as wide as the model
     for number, line in whole_lines(path):
         word, *numbers = line.rstrip().split(" ")
         if number == 1 and len(numbers) == 1:
             continue  # counts
         if len(numbers) != wide:
+            remedy = "fix or remove the line" if as_wide else f"set the model's width to {len(numbers)}"
             raise UserError(
-                f"{path}, line {number}, has {len(numbers)} numbers, but the model's vectors have {wide}: "
-                f"set the model's width to {len(numbers)}."
+                f"{path}, line {number}, has {len(numbers)} numbers, but the model's vectors have {wide}: {remedy}."
             )
+        as_wide = True
         place = places.pop(word, None)  # a repeated word is skipped
         if place is None:
             continue
         try:
-            vector = torch.from_numpy(np.array(numbers, dtype=np.float32))
+            with np.errstate(over="ignore"):  # it becomes inf
+                vector = torch.from_numpy(np.array(numbers, dtype=np.float32))
+            if not bool(vector.isfinite().all()):
+                raise ValueError("nan or inf")
         except ValueError:
-            raise UserError(f"{path}, line {number}, is not a word and {wide} numbers: fix or remove it.") from None
+            raise UserError(
+                f"{path}, line {number}, is not a word and {wide} finite numbers: fix or remove it."
+            ) from None
         vectors.put(place, vector)
     if len(places) == known:
         raise UserError(f"{path} has none of the {known:,} words of the training text: give vectors of its language.")

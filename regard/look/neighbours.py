@@ -43,6 +43,8 @@ def neighbours(run: Run, word: str, *, count: int = COUNT) -> Neighbours:
     tokenizer = run.tokenizer()
     own = token_of(tokenizer, word)
     table = vectors.weight.detach().double().cpu()[tokenizer.offset :]  # (vocab, dim)
+    if len(table) == 1:
+        raise UserError(f"{word!r} is the only token of the vocabulary and has no neighbours: choose another run.")
     near = nearest(table, own - tokenizer.offset, count)
     names = shown(tokenizer, [own, *(tokenizer.offset + place for place, _ in near)])
     return Neighbours(names[0], tuple(Neighbour(n, cosine) for n, (_, cosine) in zip(names[1:], near, strict=True)))
