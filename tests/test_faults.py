@@ -697,10 +697,10 @@ def test_a_limit_on_the_size_of_files_costs_nothing(regard_, brief, half, tmp_pa
     assert ended.code == 0
     assert met == {"fields.json", "data", "state.safetensors"}
     shutil.copytree(half, tmp_path / "long")
-    with (tmp_path / "long" / "log.jsonl").open("a") as log:
+    with (tmp_path / "long" / "samples.txt").open("a") as log:
         log.write("\n" * 99_990)
     ended = regard_("train", "toy.toml", *BRIEF, "-o", tmp_path / "long", most_bytes=100_000)
-    assert_refused(ended, "log.jsonl cannot be written: File too large", began=True)
+    assert_refused(ended, "samples.txt cannot be written: File too large", began=True)
     assert_goes_on(regard_, tmp_path / "long", brief)
 
 

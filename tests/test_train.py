@@ -84,7 +84,11 @@ def recipe_in(folder: Path, *settings: str, model: str = "rnnsearch") -> Recipe:
 def everything(session: Session) -> dict[str, Tensor]:
     """All that the next step would depend on."""
     facts = {name: fact for name, fact in session.training.facts().items() if name != "seconds"}
-    return {**session.training.tensors(), "facts": torch.tensor([float(fact) for fact in facts.values()])}
+    return {
+        **session.training.tensors(),
+        "lately": torch.tensor(facts.pop("lately")),
+        "facts": torch.tensor([float(fact) for fact in facts.values()]),
+    }
 
 
 def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
