@@ -22,7 +22,17 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from regard.data.files import append, make_folder, own_file, read_own, reason, replacing, write_atomically, writing
+from regard.data.files import (
+    LINK,
+    append,
+    make_folder,
+    own_file,
+    read_own,
+    reason,
+    replacing,
+    write_atomically,
+    writing,
+)
 from regard.interface import UserError
 
 SMALL = 8 << 20  # most bytes of a recipe or of the facts about a run
@@ -49,13 +59,21 @@ class Folder:
         self.samples = self.path / "samples.txt"
         self.environment = self.path / "environment.json"
         self.data = self.path / "data"
+        self.examples = self.path / "examples"  # data given from Python
         self.tensorboard = self.path / "tensorboard"  # event files, if train.tensorboard
 
     def is_run(self) -> bool:
         """Return whether this is a run, and not a folder with a config.toml of something else."""
         return self.config.is_file() and (self.fields.is_file() or self.environment.is_file())
 
+    def refuse_links(self) -> None:
+        """Refuse a run whose recipe or inner folders are links, through which files elsewhere would be replaced."""
+        for place in (self.config, self.last.parent, self.data, self.examples, self.tensorboard):
+            if place.is_symlink():
+                raise UserError(f"{place} cannot be used: {LINK}; put the file or folder itself there.")
+
     def must_exist(self) -> Folder:
+        self.refuse_links()
         if self.config.is_file():
             return self
         path = self.path
@@ -125,6 +143,7 @@ class Folder:
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
         """Lock the folder, so that one process at a time trains here; the system frees the lock when it ends."""
+        self.refuse_links()
         with writing(self.path):
             make_folder(self.path)
             try:

@@ -10,7 +10,7 @@ from regard import machine
 from regard.checkpoint import Folder, read_tensors
 from regard.config import override
 from regard.data.fields import Fields
-from regard.data.files import read_toml
+from regard.data.files import read_toml, reason
 from regard.interface import Fits, UserError
 from regard.models import models_for, no_such_model
 from regard.recipe import Recipe, parse_recipe, refuse_other_code
@@ -25,13 +25,15 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
     if Folder(path).config.is_file():
         raise UserError(f"{path} is a run, not a recipe: give {Folder(path).config}, which is its recipe.")
     data = "" if path.suffix == ".toml" else f"; if it is your data, write a recipe with `regard new TASK {path}`"
+    run = Folder(path.parent)
+    of_run = run if path == run.config else None
     try:
-        table = read_toml(path)
+        table = read_toml(path, own=bool(of_run and run.is_run()))
     except FileNotFoundError:
         remedy = "check the spelling and the folder, or write a recipe with `regard new`"
         raise UserError(f"The recipe {path} does not exist: {remedy}.") from None
     except OSError as problem:
-        raise UserError(f"The recipe {path} cannot be read: {problem.strerror}; give a .toml file.") from None
+        raise UserError(f"The recipe {path} cannot be read: {reason(problem)}; give a .toml file.") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a recipe: it is not UTF-8 text{data}.") from None
     except (ValueError, RecursionError) as problem:  # invalid, or with numbers or lists that Python refuses
@@ -45,8 +47,6 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
         table["model"] = {key: value for key, value in table["model"].items() if key == "name"}
     for setting in (*chosen, *(setting for setting in typed.values() if setting not in chosen)):
         override(table, setting)
-    run = Folder(path.parent)
-    of_run = run if path == run.config else None
     return parse_recipe(table, tasks=TASKS, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
 
 

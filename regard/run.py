@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +180,12 @@ class Run:
             raise UserError("A mixture of runs has no folder: save each of its runs.")
         if Path(path).exists():
             raise UserError(f"{path} exists already: choose another folder to save to.")
-        left_out = shutil.ignore_patterns("last", "data", "examples", "samples.txt", "tensorboard", "lock", ".*")
+        hidden = shutil.ignore_patterns("samples.txt", "lock", ".*")
+
+        def left_out(folder: Any, names: list[str]) -> set[str]:  # also folders, and links, which lead elsewhere
+            others = {name for name in names if not stat.S_ISREG((Path(folder) / name).lstat().st_mode)}
+            return hidden(folder, names) | others
+
         shutil.copytree(self.name, path, ignore=left_out)
         return dataclasses.replace(self, name=str(path))
 

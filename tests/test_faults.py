@@ -1313,7 +1313,7 @@ def test_what_is_written_is_on_the_disk(tmp_path):
     assert writes_of(lambda: write_atomically(path, "other")) == content
     assert writes_of(lambda: append(tmp_path / "log", "line\n")) == ["write", "fsync"]
     two_files = ["flush", "fsync", "flush", "fsync", "unlink", "replace", "replace", "unlink", "unlink"]
-    assert writes_of(lambda: on_disk(tmp_path / "data", "text", [[5, 7]])) == ["mkdir", *two_files]
+    assert writes_of(lambda: on_disk(tmp_path / "data", "text", [[5, 7]])) == [*in_folder, *two_files]
 
 
 def test_a_link_stays_and_a_device_is_left_alone(tmp_path):

@@ -17,7 +17,6 @@ def export(
     """Export a run's n-gram model to an ARPA file."""
     from regard.exchange.arpa import export_run
 
-    path = output or run / "model.arpa"
     with err.status("Writing …"):
-        export_run(run, path)
+        path = export_run(run, output)
     out.print(f"Wrote {path}.")

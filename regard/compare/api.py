@@ -15,7 +15,7 @@ from regard import machine
 from regard.checkpoint import Folder
 from regard.compare.comparison import Trained, comparison, measure_runs
 from regard.compare.measure import Facts, Unseen
-from regard.data.files import write_atomically
+from regard.data.files import own_file, write_atomically
 from regard.data.text import content_hash
 from regard.interface import UserError
 from regard.loading import load, read_recipe
@@ -130,7 +130,7 @@ def already_trained(folders: Sequence[Path]) -> tuple[Recipe, list[Trained]]:
         raise UserError("No run was given: give at least one run folder, or a run that was loaded.")
     recipes = {folder: read_recipe(Folder(folder).must_exist().config)[0] for folder in folders}
     first = recipes[folders[0]]
-    if first.task.mixes and len({content_hash(Folder(folder).fields) for folder in folders}) > 1:
+    if first.task.mixes and len({content_hash(own_file(Folder(folder).fields)) for folder in folders}) > 1:
         raise UserError(
             "These runs have different vocabularies, so perplexities cannot be compared: give runs that share one."
         )

@@ -17,6 +17,7 @@ from regard import machine
 from regard.checkpoint import Folder
 from regard.compare.measure import Facts, OnProgress, Unseen, looked, measured, shown_places
 from regard.compare.summary import ALL, covers_0, listed, summary
+from regard.data.files import reason
 from regard.data.sources import World
 from regard.interface import Fits, UserError
 from regard.loading import load, read_recipe
@@ -321,5 +322,5 @@ def measure_runs(runs: Sequence[Trained], test: Unseen, *, beam: int, on_progres
             facts = measured(run.folder, test, beam=beam, on_progress=partial(proceed, place))
             found[place] = replace(run, facts=facts)
         except Exception as problem:  # one run's error does not stop the others
-            found[place] = replace(run, why=f"it could not be measured: {problem}")
+            found[place] = replace(run, why=f"it could not be measured: {reason(problem)}")
     return found

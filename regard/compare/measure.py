@@ -19,7 +19,7 @@ import numpy as np
 from regard.checkpoint import Folder
 from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
-from regard.data.files import write_atomically
+from regard.data.files import own_file, read_own, write_atomically
 from regard.data.sources import World, examples, find
 from regard.data.text import content_hash, whole_lines
 from regard.interface import Generates, Numbered, UserError
@@ -41,6 +41,7 @@ VERSION = 4  # of the kept results; those of another version are measured again
 SHOWN = (0.5, 0.8, 0.95)  # quantiles of length of the test sentences whose attention is shown
 FAST = {1: 8, 32: 64}  # batch size in lines, and how many lines are timed
 SAMPLES = 3
+MOST_KEPT = 1 << 28  # bytes of kept results
 NO_LIMIT = 1 << 62  # tokens in a batch, whose size is given in lines
 
 
@@ -101,16 +102,16 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
 def measured(folder: Path, test: Unseen, *, beam: int, on_progress: OnProgress) -> Facts:
     """Return the results that are kept beside the run, or measure it now."""
     place = Folder(folder).must_exist()
-    key = [VERSION, content_hash(place.best) if place.best.exists() else "", test.hash, beam]
+    key = [VERSION, content_hash(own_file(place.best)) if place.best.exists() else "", test.hash, beam]
     kept = place.path.with_name(place.path.name + ".json")
     try:
-        facts: Facts = json.loads(kept.read_text(encoding="utf-8"))
+        facts: Facts = json.loads(read_own(kept, most=MOST_KEPT))
         if facts["key"] == key:
             return facts
     except (OSError, ValueError, KeyError, TypeError):
         pass
     facts = {"key": key, **measure(load(folder), place, test, beam=beam, on_progress=on_progress)}
-    write_atomically(kept, json.dumps(facts, ensure_ascii=False) + "\n")
+    write_atomically(kept, json.dumps(facts, ensure_ascii=False) + "\n", own=True)
     return facts
 
 

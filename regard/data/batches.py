@@ -24,7 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from regard.data.fields import MULTIPLE, Fields, rounded
-from regard.data.files import flush_file, unfinished
+from regard.data.files import flush_file, make_folder, new_file, own_file, reason, unfinished
 from regard.interface import Batch, Padded, UserError
 
 Integers = NDArray[Any]
@@ -45,12 +45,12 @@ class Encoded:
     def writer(cls, folder: Path, name: str, dtype: Any = np.int32) -> Iterator[Callable[..., None]]:
         """A function that adds a sequence, or with `continued=True` lengthens the latest, if there is one. The
         offsets arrive last: where they are, the tokens are whole."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         tokens, offsets = _files(folder, name)
         halves = [unfinished(path) for path in (tokens, offsets)]
         ends = array("q", [0])
         try:
-            with halves[0].open("wb") as file:
+            with new_file(halves[0]) as file:
                 _header(file, 0, dtype)
 
                 def add(sequence: Sequence[int], *, continued: bool = False) -> None:
@@ -63,7 +63,7 @@ class Encoded:
                 file.seek(0)
                 _header(file, ends[-1], dtype)  # as long as the first: the format leaves room for the count to grow
                 flush_file(file)
-            with halves[1].open("wb") as file:
+            with new_file(halves[1]) as file:
                 _header(file, len(ends), np.int64)
                 file.write(ends)
                 flush_file(file)
@@ -78,14 +78,24 @@ class Encoded:
     def open(cls, folder: Path, name: str) -> Encoded:
         tokens, offsets = _files(folder, name)
         try:
-            encoded = cls(np.load(tokens, mmap_mode="r"), np.load(offsets, mmap_mode="r"))
+            encoded = cls(*(np.load(own_file(path), mmap_mode="r") for path in (tokens, offsets)))
         except FileNotFoundError as error:
             raise UserError(f"{error.filename} does not exist; encode the text again.") from None
-        except (ValueError, EOFError):
-            raise UserError(f"{tokens} or {offsets.name} is damaged; delete both and encode the text again.") from None
-        if encoded.offsets[-1] != len(encoded.tokens):
+        except (ValueError, EOFError, OSError) as problem:
+            raise UserError(
+                f"{tokens} or {offsets.name} is damaged ({reason(problem)}); delete both and encode the text again."
+            ) from None
+        if not encoded.consistent:
             raise UserError(f"{tokens} and {offsets.name} do not match; delete both and encode the text again.")
         return encoded
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the offsets cut all of the tokens into sequences."""
+        flat = all(each.ndim == 1 and each.dtype.kind in "iu" for each in (self.tokens, self.offsets))
+        if not flat or not len(self.offsets) or self.lengths.min(initial=0) < 0:
+            return False
+        return bool(self.offsets[0] == 0 and self.offsets[-1] == len(self.tokens))
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 
 from regard.checkpoint import FORMAT
 from regard.config import choose
+from regard.data.files import read_own, reason
 from regard.data.tokens import PairTokens, Tokenizer, is_texts
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
 Array = NDArray[Any]
 MULTIPLE = 2  # padded lengths are rounded up to it, so that few shapes occur
+MOST = 256 << 20  # bytes of fields.json: some twenty million words
 SPELT = 16  # most bytes of a word; a longer one keeps its first and its last
 
 
@@ -304,10 +306,10 @@ class Fields(dict[str, Field]):
     def read(cls, path: Path, kinds: Mapping[str, type[Field]]) -> Fields:
         """Read the fields in a file."""
         try:
-            return cls.from_json(path.read_bytes(), kinds)
+            return cls.from_json(read_own(path, most=MOST), kinds)
         except FileNotFoundError:
             raise UserError(f"{path} is missing: restore it, or train again in another folder.") from None
         except OSError as problem:
-            raise UserError(f"{path} cannot be read ({problem.strerror}): put the run's own file there.") from None
+            raise UserError(f"{path} cannot be read ({reason(problem)}): put the run's own file there.") from None
         except UserError as problem:
             raise UserError(f"In {path.parent}: {problem}") from None

@@ -35,7 +35,7 @@ REMEDIES = {  # what to do for each system error
 
 MOST_OF_A_RECIPE = 1 << 17  # bytes
 MOST_PARTS = 200  # of all keys in a line: tomllib takes memory for the square of it
-LINK = "it is a link, and a run's own files are never links"
+LINK = "it is a link, and nothing inside a run may be a link"
 
 
 def open_regular(path: Path, *, own: bool = False, pipe: bool = False) -> BinaryIO:
@@ -174,16 +174,22 @@ def remove_unfinished() -> None:
 
 def new_file(path: Path) -> BinaryIO:
     """Open a file that did not exist: whatever has its name, a link too, is removed and not followed."""
-    path.unlink(missing_ok=True)
-    return path.open("xb")
+    try:
+        return path.open("xb")
+    except FileExistsError:
+        path.unlink()
+        return path.open("xb")
 
 
 def append(path: Path, text: str) -> None:
     """Append to a file of a run lines with one write; they start on a new line even if an earlier write was cut off."""
     with writing(path):
-        handle = _open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        handle = _open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK)
         try:
-            size = os.fstat(handle).st_size
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise OSError(errno.EEXIST, "it is not a regular file, or it has a second name (a hard link)")
+            size = found.st_size
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
             rest = ("\n" * torn + text).encode()
             while rest:

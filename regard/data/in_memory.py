@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regard.config import UserError, counted
+from regard.data.files import new_file
 
 FIELDS = ("source", "target")  # of a line of JSONL
 Kept = dict[str, Any]  # the arguments of `new` for what was written: its file, its fields
@@ -43,7 +45,7 @@ def pairs_in(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
 def keep_pairs(rows: Iterable[Any], place: Path) -> Kept:
     """Two texts, or a text and its label, per line of JSONL."""
     path = place.with_suffix(".jsonl")
-    with path.open("w", encoding="utf-8") as file:
+    with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
         for pair in pairs_in(rows):
             entry = dict(zip(FIELDS, map(str, pair), strict=True))
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
@@ -53,7 +55,7 @@ def keep_pairs(rows: Iterable[Any], place: Path) -> Kept:
 def keep_tagged(rows: Iterable[Any], place: Path) -> Kept:
     """Words and their tags, as lists or with spaces between them, in CoNLL's columns."""
     path = place.with_suffix(".conll")
-    with path.open("w", encoding="utf-8") as file:
+    with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
         for number, pair in enumerate(pairs_in(rows), start=1):
             words, tags = (part.split() if isinstance(part, str) else [str(each) for each in part] for part in pair)
             if len(words) != len(tags):
@@ -68,7 +70,7 @@ def keep_texts(rows: Iterable[Any], place: Path) -> Kept:
     path = place.with_suffix(".txt")
     texts = [str(row[0] if isinstance(row, tuple) else row) for row in rows]
     several = any("\n" in text.strip("\n") for text in texts)
-    with path.open("w", encoding="utf-8") as file:
+    with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
         for text in texts:
             lines = [line for line in text.splitlines() if line.strip()]
             file.write("\n".join(lines) + ("\n\n" if several else "\n"))
@@ -79,7 +81,7 @@ def keep_pictures(rows: Iterable[Any], place: Path) -> Kept:
     """Arrays of uint8 (height, width[, channels]) and a label each, as one .npz."""
     path = place.with_suffix(".npz")
     images, labels = zip(*pairs_in(rows), strict=True)
-    np.savez(
-        path, images=np.stack([np.asarray(image) for image in images]), labels=np.array([str(name) for name in labels])
-    )
+    stacked = np.stack([np.asarray(image) for image in images])
+    with new_file(path) as file:
+        np.savez(file, images=stacked, labels=np.array([str(name) for name in labels]))
     return {"file": path}

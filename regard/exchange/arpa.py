@@ -87,13 +87,14 @@ def _character(text: str, code: int) -> str:
 # --- writing ---
 
 
-def write(path: Path, model: CountsNGrams, words: Sequence[str]) -> None:
-    """Write an ARPA file, completely or not at all; `words` are the vocabulary's types after the specials, by id."""
+def write(path: Path, model: CountsNGrams, words: Sequence[str], *, own: bool = False) -> None:
+    """Write an ARPA file, completely or not at all; `words` are the vocabulary's types after the specials, by id;
+    `own`: it is a file of a run."""
     if len(words) != model.vocab - OFFSET:
         raise ValueError(f"{len(words)} words for a vocabulary of {model.vocab}")
     orders = model.tables()
     names = np.array([SPECIALS[0], *list(MARKS)[:3], *map(escape, words)], dtype=object)
-    with replacing(path) as raw:
+    with replacing(path, own=own) as raw:
         file = getwriter("utf-8")(raw)
         file.write("\\data\\\n")
         for n, order in enumerate(orders, start=1):
@@ -267,14 +268,16 @@ def _longer(reader: _Reader, count: int, orders: Sequence[Order]) -> Order:
 # --- runs ---
 
 
-def export_run(run: Path, path: Path) -> None:
-    """Export the n-grams of a run as an ARPA file."""
+def export_run(run: Path, path: Path | None = None) -> Path:
+    """Export the n-grams of a run as an ARPA file, by default model.arpa in its folder; return where it is."""
     loaded = load(run)
     if not isinstance(loaded.model, CountsNGrams):
         raise UserError(
             f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train a run with model.name=ngram."
         )
-    write(path, loaded.model, loaded.tokenizer("target").vocabulary)
+    place = path or run / "model.arpa"
+    write(place, loaded.model, loaded.tokenizer("target").vocabulary, own=path is None)
+    return place
 
 
 def import_run(file: Path, path: Path) -> None:
@@ -296,11 +299,11 @@ def import_run(file: Path, path: Path) -> None:
         refuse_run(folder)
         folder.sweep()
         folder.write_facts({**machine.facts(), **data, "precision": "float32", "imported": True})
-        write_atomically(folder.fields, fields.to_json())
+        write_atomically(folder.fields, fields.to_json(), own=True)
         write_tensors(folder.best, weights(model), {"step": 1})
         finished = Training(model, recipe.train, step=1)
         write_tensors(folder.last, finished.tensors(), finished.facts())
-        write_atomically(folder.config, recipe.to_toml(placed=True))
+        write_atomically(folder.config, recipe.to_toml(placed=True), own=True)
 
 
 def refuse_run(folder: Folder) -> None:

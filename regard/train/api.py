@@ -27,8 +27,6 @@ from regard.tasks.registry import TASKS
 from regard.train.progress import training_bar
 from regard.train.session import Session
 
-EXAMPLES = "examples"  # the part of a run folder that holds data given from Python
-
 
 def train(
     recipe: str | Path | Mapping[str, Any] | Recipe,
@@ -139,7 +137,7 @@ def recipe_for(
 
 def keep(task: Task, folder: Folder, data: Any, valid: Any) -> Request:
     """Write examples to the run folder, the same as in an earlier attempt, and return the request for `new`."""
-    place = folder.path.resolve() / EXAMPLES
+    place = folder.examples.resolve()
     kept, files = {}, {}
     with writing(place):
         make_folder(place)

@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from regard import machine
-from regard.checkpoint import Folder, append_log, read_tensors, write_tensors
+from regard.checkpoint import SMALL, Folder, append_log, read_tensors, write_tensors
 from regard.config import counted
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
-from regard.data.files import append, write_atomically, writing
+from regard.data.files import append, own_file, read_own, write_atomically, writing
 from regard.data.sources import Split, find
 from regard.data.text import content_hash, is_cut
 from regard.exchange.word_vectors import load_word_vectors
@@ -108,7 +108,7 @@ class Session:
             self.folder.write_facts({**facts, "precision": precision})
             self.save()
         # written last: a folder without it was never started, one with it has all files
-        write_atomically(self.folder.config, recipe.to_toml(placed=True))
+        write_atomically(self.folder.config, recipe.to_toml(placed=True), own=True)
 
     # --- opening ---
 
@@ -163,7 +163,7 @@ class Session:
             fields = fields_from(self.base, self.corpus, self.recipe.train.parts)
         else:
             fields = self.corpus.learn_fields()
-        write_atomically(self.folder.fields, fields.to_json())
+        write_atomically(self.folder.fields, fields.to_json(), own=True)
         return fields
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
@@ -174,7 +174,8 @@ class Session:
                 kinds = {f"{split}.{side}": self.fields[side].dtype for side in self.fields}
                 writers = (Encoded.writer(self.folder.data, name, kind) for name, kind in kinds.items())
                 left_out = self._encode(split, [stack.enter_context(writer) for writer in writers])
-            write_atomically(self.folder.data / split, " ".join([str(left_out), *hashes(self.folder.data, split)]))
+            known = " ".join([str(left_out), *hashes(self.folder.data, split)])
+            write_atomically(self.folder.data / split, known, own=True)
         encoded = {side: Encoded.open(self.folder.data, f"{split}.{side}") for side in self.fields}
         self.left_out[split] = left_out
         amount = len(next(iter(encoded.values())).tokens)
@@ -270,7 +271,7 @@ class Session:
 
 def hashes(folder: Path, split: Split) -> list[str]:
     """Hash the files of an encoded split."""
-    return [content_hash(file) for file in sorted(folder.glob(f"{split}.*.npy"))]
+    return [content_hash(own_file(file)) for file in sorted(folder.glob(f"{split}.*.npy"))]
 
 
 def left_out_of(folder: Path, split: Split) -> int | None:
@@ -279,7 +280,7 @@ def left_out_of(folder: Path, split: Split) -> int | None:
     They are then written again: they hold nothing that does not follow from the text and the tokenizer.
     """
     try:
-        left_out, *rest = (folder / split).read_text(encoding="utf-8").split()
+        left_out, *rest = read_own(folder / split, most=SMALL).decode().split()
         return int(left_out) if rest == hashes(folder, split) and rest else None
     except (OSError, ValueError, UserError):
         return None

@@ -1,0 +1,182 @@
+"""A run folder that somebody sends is data: no verb leaves the folder through it, executes what it names or is filled by
+it. First what a sender would try, one by one; then hundreds of tamperings that a generator makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import Call
+
+import regard
+
+TEXTS = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 20
+SMALL = {"train.steps": 2, "train.precision": "float32", "train.validate_every": 1}
+MODELS = {
+    "rnn": {"name": "rnn_lm", "embedding": 8, "hidden": 8},
+    "gpt": {"name": "gpt", "dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "context": 32},
+    "ngram": {"name": "ngram", "order": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a whole run of each model."""
+    place = tmp_path_factory.mktemp("trained")
+    for name, model in MODELS.items():
+        recipe = {"task": "language", "model": model}
+        regard.train(recipe, place / name, data=TEXTS, valid=TEXTS[:12], settings=SMALL, progress=False)
+    return place
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Somebody's files, which no run may change."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".bashrc").write_text("export MINE=1\n")
+    return tmp_path / "home"
+
+
+Snapshot = dict[str, tuple[int, int, int, bytes]]
+
+
+def snapshot(place: Path) -> Snapshot:
+    """All that is in a folder: kinds, times and contents."""
+    found = {}
+    for path in sorted(place.rglob("*")):
+        stat = path.lstat()
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path.relative_to(place))] = (stat.st_mode, stat.st_mtime_ns, stat.st_nlink, content)
+    return found
+
+
+def sent(trained: Path, name: str, to: Path) -> Path:
+    return Path(shutil.copytree(trained / name, to))
+
+
+VERBS: dict[str, Callable[[Path], list[object]]] = {
+    "predict": lambda run: ["predict", run, "the cat"],
+    "score": lambda run: ["score", run, run.parent / "lines.txt"],
+    "look": lambda run: ["look", run, "--neighbours", "c", "--plain"],
+    "compare": lambda run: ["compare", run, "--test", run.parent / "lines.txt", "-o", run.parent / "report.html"],
+    "resume": lambda run: ["train", run / "config.toml", "train.steps=3", "-o", run],
+    "again": lambda run: ["train", run / "config.toml", "-o", run.parent / "again"],
+    "from": lambda run: ["train", run.parent / "mine.toml", f"train.from={run}", "-o", run.parent / "again"],
+    "export": lambda run: ["export", run, "--to", "arpa"],
+    "runs": lambda run: ["runs", run.parent],
+}
+LINKS = {  # what a link takes the place of, and the verbs that meet it
+    "config.toml": ("predict", "score", "resume", "again", "compare"),
+    "fields.json": ("predict", "compare", "resume"),
+    "environment.json": ("resume",),
+    "model.safetensors": ("predict", "score", "compare", "resume"),
+    "last/state.safetensors": ("resume",),
+    "log.jsonl": ("resume",),
+    "samples.txt": ("resume",),
+    "last": ("resume", "predict"),
+    "data": ("resume", "compare"),
+    "examples": ("resume", "predict"),
+    "tensorboard": ("resume", "predict"),
+}
+
+
+@pytest.mark.parametrize(("what", "verb"), [(what, verb) for what, verbs in LINKS.items() for verb in verbs])
+def test_a_link_inside_a_run_is_not_followed(what: str, verb: str, trained: Path, home: Path, call: Call) -> None:
+    """It is refused even where it leads to the very file that was there: to any file, then."""
+    run = sent(trained, "rnn", home.parent / "run")
+    (home.parent / "lines.txt").write_text("the cat\n")
+    place, target = run / what, home / Path(what).name
+    if place.exists():
+        place.rename(target)
+    else:
+        target.mkdir()
+    place.symlink_to(target)
+    before = snapshot(home)
+    said = call(*VERBS[verb](run))
+    assert said.code == 1
+    assert "link" in said.out + said.err
+    assert said.err.count("\n") == 1
+    assert snapshot(home) == before
+
+
+def test_what_is_made_again_takes_the_place_of_a_link(trained: Path, home: Path, call: Call) -> None:
+    """The encoded data, which follows from the text, is written again and its links are replaced."""
+    run = sent(trained, "rnn", home.parent / "run")
+    for file in ("train.target.tokens.npy", "valid"):
+        (run / "data" / file).rename(home / file)
+        (run / "data" / file).symlink_to(home / file)
+    before = snapshot(home)
+    assert "link" in call(*VERBS["resume"](run)).err  # its list of hashes is a file that is written
+    (run / "data" / "valid").unlink()
+    assert call(*VERBS["resume"](run)).code == 0
+    assert not (run / "data" / "train.target.tokens.npy").is_symlink()
+    assert snapshot(home) == before
+
+
+def test_export_writes_through_no_link_but_where_it_is_told_to(trained: Path, home: Path, call: Call) -> None:
+    run = sent(trained, "ngram", home.parent / "run")
+    (run / "model.arpa").symlink_to(home / ".bashrc")
+    before = snapshot(home)
+    said = call(*VERBS["export"](run))
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert "link" in said.err
+    assert snapshot(home) == before
+    assert call(*VERBS["export"](run), "-o", run / "model.arpa").code == 0
+    assert (home / ".bashrc").read_text().startswith("\\data\\")
+
+
+def test_what_compare_keeps_beside_a_run_is_written_through_no_link(trained: Path, home: Path, call: Call) -> None:
+    run = sent(trained, "rnn", home.parent / "run")
+    (home.parent / "lines.txt").write_text("the cat\n" * 3)
+    (home.parent / "run.json").symlink_to(home / ".bashrc")
+    before = snapshot(home)
+    assert "link" in "".join(call(*VERBS["compare"](run))[1:])
+    assert snapshot(home) == before
+
+
+def test_a_temporary_file_that_was_waiting_is_not_written_through(trained: Path, home: Path, call: Call) -> None:
+    """A sender may guess the number of a process, and so the name of its temporary files."""
+    run = sent(trained, "rnn", home.parent / "run")
+    shutil.rmtree(run / "data")
+    (run / "data").mkdir()
+    names = ["model.safetensors", "config.toml", "last/state.safetensors", "data/train", "data/train.target.tokens.npy"]
+    planted = [(run / name).with_name(f".{Path(name).name}.{os.getpid()}") for name in names]
+    planted += [run / "examples" / ".train.txt"]
+    for path in planted:
+        path.symlink_to(home / ".bashrc")
+    before = snapshot(home)
+    assert call(*VERBS["resume"](run)).code == 0
+    longer = {**SMALL, "train.steps": 4}
+    recipe = {"task": "language", "model": MODELS["rnn"]}
+    regard.train(recipe, run, data=TEXTS, valid=TEXTS[:12], settings=longer, progress=False)
+    assert snapshot(home) == before
+    assert not any(path.is_symlink() for path in planted)
+
+
+def test_a_log_with_a_second_name_is_not_appended_to(trained: Path, home: Path, call: Call) -> None:
+    run = sent(trained, "rnn", home.parent / "run")
+    (run / "samples.txt").unlink()
+    os.link(home / ".bashrc", run / "samples.txt")
+    before = snapshot(home)
+    assert "hard link" in call(*VERBS["resume"](run)).err
+    assert snapshot(home) == before
+
+
+def test_a_saved_copy_holds_nothing_that_a_link_leads_to(trained: Path, home: Path) -> None:
+    run = sent(trained, "rnn", home.parent / "run")
+    (run / "notes.txt").symlink_to(home / ".bashrc")
+    os.mkfifo(run / "pipe")
+    saved = Path(regard.load(run).save(home.parent / "copy").name)
+    names = {"config.toml", "environment.json", "fields.json", "log.jsonl", "model.safetensors"}
+    assert {path.name for path in saved.iterdir()} == names
+    assert regard.load(saved).predict("the cat")
+
+
+def test_a_linked_run_folder_is_used(trained: Path, home: Path, call: Call) -> None:
+    run = sent(trained, "rnn", home / "run")
+    (home.parent / "latest").symlink_to(run)
+    assert call(*VERBS["resume"](home.parent / "latest")).code == 0
+    assert call(*VERBS["predict"](home.parent / "latest")).code == 0
