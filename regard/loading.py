@@ -19,8 +19,13 @@ from regard.tasks.registry import TASKS
 from regard.train.weights import load_weights
 
 
-def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
-    """Read a recipe file, with `section.key=value` settings instead of its own; and return remarks about them."""
+def read_recipe(
+    path: str | Path, settings: Iterable[str] = (), *, trust_code: bool = False
+) -> tuple[Recipe, list[str]]:
+    """Read a recipe file, with `section.key=value` settings instead of its own; and return remarks about them.
+
+    trust_code: execute the Python files that the recipe of a run names, even if you have not trained with them.
+    """
     path = Path(path)
     if Folder(path).config.is_file():
         raise UserError(f"{path} is a run, not a recipe: give {Folder(path).config}, which is its recipe.")
@@ -47,13 +52,18 @@ def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> tuple[Recipe,
         table["model"] = {key: value for key, value in table["model"].items() if key == "name"}
     for setting in (*chosen, *(setting for setting in typed.values() if setting not in chosen)):
         override(table, setting)
-    return parse_recipe(table, tasks=TASKS, folder=path.parent.resolve(), typed=typed, run=of_run), remarks
+    folder = path.parent.resolve()
+    recipe = parse_recipe(table, tasks=TASKS, folder=folder, typed=typed, run=of_run, trust_code=trust_code)
+    return recipe, remarks
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Run:
-    """Load the best checkpoint of a run folder."""
+def load(path: str | Path, *, device: str = "cpu", trust_code: bool = False) -> Run:
+    """Load the best checkpoint of a run folder.
+
+    trust_code: execute the Python files that the run names, even if you have not trained with them.
+    """
     folder = Folder(path).must_exist()
-    recipe, _ = read_recipe(folder.config)
+    recipe, _ = read_recipe(folder.config, trust_code=trust_code)
     refuse_other_code(recipe.code(), folder)
     fields = Fields.read(folder.fields, recipe.task.fields)
     if not folder.best.exists():

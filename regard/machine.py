@@ -47,7 +47,7 @@ def memory() -> float:
 @cache
 def probe_bf16() -> subprocess.Popen[str]:
     """Start the bf16 measurement in a child process; it takes seconds and runs in the background."""
-    command = [sys.executable, "-c", _BF16_PROBE]
+    command = [sys.executable, "-P", "-c", _BF16_PROBE]  # -P: no modules from the current folder
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 

@@ -2,7 +2,8 @@
 
 task, seed, [data], [tokens], [model], [train]. [data] and [model] are tagged unions: their `name` says which
 settings they have, and a model's `preset` fills in what is not written. A model may be a user's Python file, which is
-executed to read its settings; for the recipe of a run, only if the file has not changed since the run was started.
+executed to read its settings; for the recipe of a run, only if the file has not changed since the run was started, and
+the person has trained with it.
 """
 
 from __future__ import annotations
@@ -93,9 +94,11 @@ def parse_recipe(
     folder: Path = Path(),
     typed: Container[str] = (),
     run: Folder | None = None,
+    trust_code: bool = False,
 ) -> Recipe:
     """Read a recipe from its tables. `typed` are the dotted keys set on the command line, whose paths start in the
-    current folder. `run` is the run folder whose recipe this is, if it is one."""
+    current folder. `run` is the run folder whose recipe this is, if it is one. Code is trusted if the person names it:
+    in a recipe that is not a run's, on the command line, or by `trust_code`."""
     every = _every_key(table, tasks)
     for key in table:
         if key not in KEYS:
@@ -116,10 +119,16 @@ def parse_recipe(
     data_name, data = _tagged(table, "data", list(task.sources))
     model_name, values = _tagged(table, "model", models_for(task.name), of_task=task.name)
     found = partial(_found, folder=folder / place, of_a_run="folder" in table, typed=typed)
+
+    def trusted(key: str, file: str) -> str:
+        if run and key not in typed:
+            refuse_other_model(file, run, key)
+        named = trust_code or key in typed or not (run or "folder" in table)
+        (usercode.trust if named else usercode.refuse_unknown)(Path(file))
+        return file
+
     if is_place(model_name):
-        model_name = found("model.name", model_name, "the model")
-        if run and "model.name" not in typed:
-            refuse_other_model(model_name, run)
+        model_name = trusted("model.name", found("model.name", model_name, "the model"))
     design = design_of(model_name)
     if task.name not in design.tasks:
         raise UserError(
@@ -128,7 +137,8 @@ def parse_recipe(
         )
     model = _settings(design, model_name, values, every)
     places = {key: usercode.split(value) for key, value in vars(model).items() if is_place(value)}
-    cells = {key: f"{found(f'model.{key}', file, name)}:{name}" for key, (file, name) in places.items()}
+    keys = {key: f"model.{key}" for key in places}
+    cells = {k: f"{trusted(keys[k], found(keys[k], file, name))}:{name}" for k, (file, name) in places.items()}
     train = parse(TrainConfig, table.get("train", {}), where="train", also=every)
     choose({metric.key: metric for metric in (LOSS, *task.metrics)}, train.metric, f"For {task.name}, train.metric =")
     for key in SOME_TASKS:
@@ -186,14 +196,14 @@ def _found(key: str, path: str, holds: str, *, folder: Path, of_a_run: bool, typ
     return str(file)
 
 
-def refuse_other_model(file: str, run: Folder) -> None:
-    """Refuse a user's model file that has changed since the run was started, before it is executed."""
+def refuse_other_model(file: str, run: Folder, key: str) -> None:
+    """Refuse a user's file that has changed since the run was started, before it is executed."""
     if not run.environment.is_file():
         raise UserError(
             f"{run.config} has the name of a run's recipe, but no {run.environment.name} beside it has the hash "
             f"of {file}: give your own recipe another name."
         )
-    refuse_other_code({file: content_hash(file)}, run, where=f"in another folder with model.name={file}")
+    refuse_other_code({file: content_hash(file)}, run, where=f"in another folder with {key}={file}")
 
 
 def refuse_other_code(now: Mapping[str, str], run: Folder, *, where: str = "in another folder") -> None:

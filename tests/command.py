@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 REGARD = [sys.executable, "-m", "regard"]
+# the hashes that a person trusts are not touched, nor those that an earlier test trained with
+CONFIG = tempfile.TemporaryDirectory()
+os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

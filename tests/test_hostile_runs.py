@@ -1,10 +1,15 @@
-"""A run folder that somebody sends is data: no verb leaves the folder through it, executes what it names or is filled by
-it. First what a sender would try, one by one; then hundreds of tamperings that a generator makes."""
+"""A run folder that somebody sends is data: no verb leaves the folder through it, executes what it names or is
+filled by it. First what a sender would try, one by one; then hundreds of tamperings that a generator makes."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
 import os
+import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +17,8 @@ import pytest
 from command import Call
 
 import regard
+from regard import machine, usercode
+from regard.interface import UserError
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 20
 SMALL = {"train.steps": 2, "train.precision": "float32", "train.validate_every": 1}
@@ -53,6 +60,18 @@ def snapshot(place: Path) -> Snapshot:
     return found
 
 
+def forked(work: Callable[[], object]) -> int:
+    """Do it in a process of its own, which has torch already; return its exit code."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def sent(trained: Path, name: str, to: Path) -> Path:
     return Path(shutil.copytree(trained / name, to))
 
@@ -60,7 +79,7 @@ def sent(trained: Path, name: str, to: Path) -> Path:
 VERBS: dict[str, Callable[[Path], list[object]]] = {
     "predict": lambda run: ["predict", run, "the cat"],
     "score": lambda run: ["score", run, run.parent / "lines.txt"],
-    "look": lambda run: ["look", run, "--neighbours", "c", "--plain"],
+    "look": lambda run: ["look", run, "--neighbours", "c"],
     "compare": lambda run: ["compare", run, "--test", run.parent / "lines.txt", "-o", run.parent / "report.html"],
     "resume": lambda run: ["train", run / "config.toml", "train.steps=3", "-o", run],
     "again": lambda run: ["train", run / "config.toml", "-o", run.parent / "again"],
@@ -180,3 +199,134 @@ def test_a_linked_run_folder_is_used(trained: Path, home: Path, call: Call) -> N
     (home.parent / "latest").symlink_to(run)
     assert call(*VERBS["resume"](home.parent / "latest")).code == 0
     assert call(*VERBS["predict"](home.parent / "latest")).code == 0
+
+
+# --- code ---------------------------------------------------------------------------------------------------------
+
+CELL = """# {mark}
+from regard.layers.cells import GRUAfter
+
+open({canary!r}, "a").close()
+
+class Own(GRUAfter):
+    pass
+"""
+
+
+def cell_in(place: Path, mark: str) -> Path:
+    """A user's file that is like no other, and whose execution leaves a trace: `place`/ran."""
+    place.mkdir(exist_ok=True)
+    (place / "cells.py").write_text(CELL.format(mark=f"{mark} {place}", canary=str(place / "ran")))
+    return place / "cells.py"
+
+
+def naming(run: Path, file: Path) -> Path:
+    """Write into a run that its cell is in this file, and the file's hash, as a sender would."""
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(re.sub(r'cell = "[^"]*"', lambda _: f'cell = "{file}:Own"', config))
+    facts = json.loads((run / "environment.json").read_text())
+    facts["code"] = {str(file): hashlib.sha256(file.read_bytes()).hexdigest()}
+    (run / "environment.json").write_text(json.dumps(facts))
+    return run
+
+
+@pytest.fixture
+def with_cell(trained: Path, home: Path) -> tuple[Path, Path]:
+    """A run that was trained with a cell, and the cell's file in place of which the sender names another."""
+    own = cell_in(home, "mine")
+    model = {**MODELS["rnn"], "cell": f"{own}:Own"}
+    recipe = {"task": "language", "model": model}
+    regard.train(recipe, home.parent / "run", data=TEXTS, valid=TEXTS[:12], settings=SMALL, progress=False)
+    (home.parent / "lines.txt").write_text("the cat\n" * 3)
+    file = cell_in(home.parent / "theirs", "\x1b[2J\u202enever seen")
+    return naming(home.parent / "run", file), file
+
+
+@pytest.mark.parametrize("verb", ["predict", "score", "look", "compare", "resume", "again", "export", "check"])
+def test_a_run_executes_nothing_that_its_user_has_not_trained_with(
+    verb: str, with_cell: tuple[Path, Path], call: Call
+) -> None:
+    """Whatever path and whatever hash the run holds; who trusts it says so."""
+    run, file = with_cell
+    command = ["check", run / "config.toml"] if verb == "check" else VERBS[verb](run)
+    said = call(*command)
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert f"have not trained with, {file}, which begins with '# [2Jnever seen" in said.err
+    assert "--trust-code" in said.err
+    assert "\x1b" not in said.err
+    assert not (file.parent / "ran").exists()
+    said = call(*command, "--trust-code")
+    assert "--trust-code" not in said.err
+    assert (file.parent / "ran").exists() or verb == "check"  # which builds no model
+
+
+def test_from_python_it_is_the_same(with_cell: tuple[Path, Path]) -> None:
+    run, file = with_cell
+    with pytest.raises(UserError, match="trust_code=True"):
+        regard.load(run)
+    with pytest.raises(UserError, match="trust_code=True"):
+        regard.train(run / "config.toml", run)
+    with pytest.raises(UserError, match="trust_code=True"):
+        regard.compare(run, TEXTS)
+    assert not (file.parent / "ran").exists()
+    assert regard.load(run, trust_code=True).predict("the cat")
+    assert (file.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["cell", "name"])
+def test_pythons_own_library_is_executed_for_no_run(key: str, trained: Path, home: Path, call: Call) -> None:
+    spec = importlib.util.find_spec("this")
+    assert spec and spec.origin and "this" not in sys.modules
+    run = naming(sent(trained, "rnn", home.parent / "run"), Path(spec.origin))
+    if key == "name":
+        config = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(config.replace('name = "rnn_lm"', f'name = "{spec.origin}"'))
+    said = call(*VERBS["predict"](run))
+    assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)
+    assert f"{spec.origin}, which begins with" in said.err
+
+
+def test_what_was_trained_with_is_remembered_outside_the_run(trained: Path, home: Path, call: Call) -> None:
+    file, trusted = cell_in(home, "mine"), usercode.trusted_file()
+    start = ["train", trained / "rnn" / "config.toml", f"model.cell={file}:Own", "train.steps=1"]
+    assert forked(lambda: call(*start, "-o", home / "run")) == 0  # another process than the one that uses it
+    assert f'{hashlib.sha256(file.read_bytes()).hexdigest()}  "{file}"\n' in trusted.read_text()
+    assert call(*VERBS["predict"](home / "run")).code == 0
+    lines = trusted.read_text()
+    assert call("train", home / "run" / "config.toml", "train.steps=2", "-o", home / "run").code == 0
+    assert trusted.read_text() == lines
+    file.write_text(file.read_text() + "# more\n")
+    naming(home / "run", file)
+    assert "have not trained with" in call(*VERBS["predict"](home / "run")).err
+
+
+def test_training_goes_on_where_nothing_can_be_remembered(
+    trained: Path, home: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".bashrc"))
+    cell = f"model.cell={cell_in(home, 'mine')}:Own"
+    said = call("train", trained / "rnn" / "config.toml", cell, "-o", home / "run")
+    assert said.code == 0
+    assert said.out.count("--trust-code") == 1
+    assert call(*VERBS["predict"](home / "run")).code == 0  # this process trained with it
+
+
+def test_the_bytes_that_are_checked_are_those_that_are_executed(home: Path) -> None:
+    file = cell_in(home, "first")
+    usercode.trust(file)
+    file.write_text(file.read_text() + "# changed\n")
+    with pytest.raises(UserError, match="have not trained with"):
+        usercode.module(file)
+    assert not (home / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_is_started_imports_nothing_from_the_current_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "torch.py").write_text(f"open({str(home / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(home)
+    machine.probe_bf16.cache_clear()
+    assert machine.probe_bf16().wait() == 0
+    machine.probe_bf16.cache_clear()
+    assert not (home / "ran").exists()

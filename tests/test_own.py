@@ -275,10 +275,12 @@ def test_a_file_is_run_once_and_again_when_it_changes(place: Path) -> None:
     file = place / "counted.py"
     file.write_text(f"open({str(place / 'ran')!r}, 'a').write('1')\n{FILE}")
     before = file.stat()
+    usercode.trust(file)
     first = usercode.part(f"{file}:Leaky", Cell)  # type: ignore[type-abstract]
     assert usercode.part(f"{file}:Leaky", Cell) is first  # type: ignore[type-abstract]
     assert (place / "ran").read_text() == "1"
     file.write_text(file.read_text().replace("write('1')", "write('2')"))
+    usercode.trust(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a compiled copy would not notice
     assert usercode.part(f"{file}:Leaky", Cell) is not first  # type: ignore[type-abstract]
     assert (place / "ran").read_text() == "12"
@@ -287,6 +289,7 @@ def test_a_file_is_run_once_and_again_when_it_changes(place: Path) -> None:
 def test_two_files_of_one_name_are_two_modules(place: Path) -> None:
     (place / "below").mkdir()
     shutil.copy(place / "my_cells.py", place / "below")
+    usercode.trust(place / "my_cells.py")
     one, other = (usercode.module(folder / "my_cells.py") for folder in (place, place / "below"))
     assert one is not other and one.__file__ != other.__file__
 
@@ -296,6 +299,7 @@ def test_what_looks_for_a_classs_module_finds_it(place: Path) -> None:
     (place / "typed.py").write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass C:\n    a: int = 3\n"
     )
+    usercode.trust(place / "typed.py")
     assert usercode.module(place / "typed.py").C().a == 3
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import Json, RecipeFile, Settings
+from regard.cli.options import Json, RecipeFile, Settings, TrustCode
 from regard.cli.shell import command, err, out, print_json, recipe_with
 from regard.config import UserError, counted
 
@@ -27,6 +27,7 @@ def check(
     write: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     # write the examples that pass, and a recipe for them, to a new folder
     as_json: Json = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Check a recipe's data: print errors, warnings and a summary.
 
@@ -34,7 +35,7 @@ def check(
     """
     from regard.show.progress import counting_bar
 
-    read = recipe_with(recipe, settings)
+    read = recipe_with(recipe, settings, trust_code=trust_code)
     numbers = count(1)
     with counting_bar("Reading the data", examples_of(read) if err.is_terminal else None, err) as show:
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import OUT, Threads
+from regard.cli.options import OUT, Threads, TrustCode
 from regard.cli.shell import command, err, out, the_task
 from regard.cli.signals import INTERRUPTED, asked_first
 from regard.cli.streams import go_on_unread
@@ -50,6 +50,7 @@ def compare(
     output: Annotated[Path, OUT] = Path("report.html"),
     # the report; its data is written beside it as .json, its runs in .runs/
     threads: Threads = 0,
+    trust_code: TrustCode = False,
 ) -> None:
     """Train models on one recipe, or take runs, and write a report.
 
@@ -81,13 +82,13 @@ def compare(
         for name, value in {"models": models, "model": model, "budget": budget, "seeds": seeds}.items():
             if value:
                 raise UserError(f"--{name} is for training: leave it out for runs that are trained already.")
-        recipe, runs = already_trained(folders)
+        recipe, runs = already_trained(folders, trust_code=trust_code)
         tested = unseen_of(recipe, test or [], align)
     else:
         if demo and not the_task(demo).contest:
             raise UserError(f"There is no demo that compares models for {demo}: give a recipe.")
         path, settings = (shipped(f"compare-{demo}"), []) if demo else (Path(given[0]), given[1:])
-        recipe, _ = read_recipe(path, settings)
+        recipe, _ = read_recipe(path, settings, trust_code=trust_code)
         plan = planned(
             path,
             contenders_of(recipe, models, model, demo=bool(demo)),
@@ -95,6 +96,7 @@ def compare(
             budget=Budget.read(budget) if budget else None,
             folder=output.with_suffix(".runs"),
             settings=settings,
+            trust_code=trust_code,
         )
         tested = unseen_of(recipe, test or [], align)
         runs = train_plan(plan, jobs, each, report)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Json, Output, RunFolder, Threads
+from regard.cli.options import Json, Output, RunFolder, Threads, TrustCode
 from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, show_table, written_to
 from regard.config import UserError
 from regard.data.text import encodable
@@ -46,6 +46,7 @@ def look(
     html: Path | None = None,  # write every layer and head, unit or curve as one HTML file that opens offline
     as_json: Json = False,
     threads: Threads = 0,
+    trust_code: TrustCode = False,
 ) -> None:
     """Show what a run attends to in a text: a heat map or a page.
 
@@ -64,7 +65,7 @@ def look(
         raise UserError("--html and --json exclude each other: give one of them.")
     if sentence is None and way in ("", "--gates"):
         raise UserError("There is no sentence to look at: give one, or --gradients, or --neighbours WORD.")
-    (loaded,) = load_runs([run], threads=threads)
+    (loaded,) = load_runs([run], threads=threads, trust_code=trust_code)
     texts = [] if sentence is None else loaded.task.given(sentence)
     file = output if html is None else html
     with nullcontext() if file is None else written_to(file) as write:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Union, get_args, get_origin
 
 import typer
@@ -17,9 +18,12 @@ def models(
     as_json: Json = False,
 ) -> None:
     """List the models, or print the settings of one with defaults."""
+    from regard import usercode
     from regard.models import MODELS, abilities, design_of
 
     if name is not None:
+        if is_place(name):
+            usercode.trust(Path(name))
         design = design_of(name) if is_place(name) else choose(MODELS, name, "The model")
         if as_json:
             print_json(values_of(design.config()))

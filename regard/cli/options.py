@@ -26,6 +26,10 @@ def task_names() -> list[str]:
 
 Threads = Annotated[int, typer.Option(help="CPU threads; 0: one per core.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Execute Python files that a run names, even if you never trained with them."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
 OUT = typer.Option("-o", "--out")
 Output = Annotated[Path | None, OUT]

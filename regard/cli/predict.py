@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import Device, Json, Output, Threads, option_name, options_of
+from regard.cli.options import Device, Json, Output, Threads, TrustCode, option_name, options_of
 from regard.cli.shell import command, err, json_line, load_runs, out, say_if_text, write_now, written_to
 from regard.config import UserError, fields_of
 from regard.data.text import Cut, encodable, one_line
@@ -35,6 +35,7 @@ def predict(
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
+    trust_code: TrustCode = False,
     **settings: Any,
 ) -> None:
     """Predict with a run on a text or file: print one answer per line.
@@ -55,7 +56,7 @@ def predict(
     # every path is a run, except a last one that is no folder
     folders, last = (paths[:-1], paths[-1]) if len(paths) > 1 and not os.path.isdir(paths[-1]) else (paths, None)
     refuse_loose_words(paths[1:])
-    run = as_one(load_runs([Path(folder) for folder in folders], threads=threads, device=device))
+    run = as_one(load_runs([Path(folder) for folder in folders], threads=threads, device=device, trust_code=trust_code))
     task = run.task
     how = decoding(run, {key: value for key, value in settings.items() if value is not None})
     if conll and task.columns is nothing:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Json, Output, Threads
+from regard.cli.options import Device, Json, Output, Threads, TrustCode
 from regard.cli.predict import decoding
 from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, written_to
 from regard.config import UserError, counted
@@ -40,6 +40,7 @@ def score(
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
+    trust_code: TrustCode = False,
 ) -> None:
     """Score a run on a test file: print BLEU, perplexity or accuracy.
 
@@ -66,7 +67,7 @@ def score(
             "Give a RUN with --source FILE and --target FILE; one RUN or several and a FILE; "
             "or two files of outputs with --system A B and --target FILE."
         )
-    runs = load_runs(folders, threads=threads, device=device)
+    runs = load_runs(folders, threads=threads, device=device, trust_code=trust_code)
     task = runs[0].task
     answers = "source" in runs[0].fields
     files = [source, target] if source and target else [named_file(path) for path in paths[first:]]

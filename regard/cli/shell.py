@@ -81,21 +81,21 @@ def command(function: F) -> F:
     return function
 
 
-def recipe_with(path: Path, settings: list[str] | None) -> Recipe:
+def recipe_with(path: Path, settings: list[str] | None, *, trust_code: bool = False) -> Recipe:
     """Read a recipe with these settings instead of its own, and print the remarks about them."""
     from regard.loading import read_recipe
 
-    read, remarks = read_recipe(path, settings or [])
+    read, remarks = read_recipe(path, settings or [], trust_code=trust_code)
     for remark in remarks:
         err.print(remark)
     return read
 
 
-def load_runs(folders: Sequence[Path], *, threads: int, device: str = "cpu") -> list[Run]:
+def load_runs(folders: Sequence[Path], *, threads: int, device: str = "cpu", trust_code: bool = False) -> list[Run]:
     from regard import load, machine
 
     machine.use_threads(threads)
-    return [load(folder, device=device) for folder in folders]
+    return [load(folder, device=device, trust_code=trust_code) for folder in folders]
 
 
 def the_task(name: str) -> Task:

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.options import Device, Output, RecipeFile, Settings, Threads
+from regard.cli.options import Device, Output, RecipeFile, Settings, Threads, TrustCode
 from regard.cli.shell import command, err, out, recipe_with
 from regard.cli.signals import asked_first, saying
 from regard.cli.streams import go_on_unread
@@ -32,9 +32,10 @@ def train(
     output: Output = None,  # the run folder; by default runs/<recipe's name>
     threads: Threads = 0,
     device: Device = "cpu",
+    trust_code: TrustCode = False,
 ) -> None:
     """Train a recipe's model, or resume it, and write a run folder."""
-    read = recipe_with(recipe, settings)
+    read = recipe_with(recipe, settings, trust_code=trust_code)
     folder = output or Path("runs") / recipe.stem
     with opened(read, folder, threads=threads, device=device) as session:
         if follow(session):
@@ -80,6 +81,8 @@ def show_plan(session: Session) -> None:
         out.print(f"Training {name} by counting, on {amount}.")
     for remark in session.corpus.remarks():
         out.print(remark)
+    if session.remark:
+        out.print(session.remark)
     if few := session.few_valid:
         out.print(f"The validation set has {few}, too few to measure anything: {MORE_VALID}")
     if session.resumed and session.training.step:

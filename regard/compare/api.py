@@ -65,6 +65,7 @@ def compare(
     *,
     beam: int = 1,
     progress: bool | None = None,
+    trust_code: bool = False,
 ) -> Comparison:
     """Compare trained runs on the same test examples.
 
@@ -73,11 +74,13 @@ def compare(
     out: write the report here, an .html file with its data beside it as .json.
     beam: the beam size of beam search; 1 is greedy decoding.
     progress: show a progress bar; by default in a terminal or a notebook.
+    trust_code: execute the Python files that the runs name, even if you have not trained with them.
     """
     if out is not None:
         report_place(out)
     several = [runs] if isinstance(runs, str | Path | Run) else list(runs)
-    recipe, trained = already_trained([Path(run.name if isinstance(run, Run) else run) for run in several])
+    folders = [Path(run.name if isinstance(run, Run) else run) for run in several]
+    recipe, trained = already_trained(folders, trust_code=trust_code)
     test = Unseen(tuple(whole_examples(load(trained[0].folder), data)))
     with counting_bar("Measuring", 1.0, shown=progress) as show:
         measured = measure_runs(
@@ -124,11 +127,12 @@ def setting_of(jobs: int, threads: int) -> Facts:
     return {"processor": facts["processor"], "torch": facts["torch"], **used}
 
 
-def already_trained(folders: Sequence[Path]) -> tuple[Recipe, list[Trained]]:
+def already_trained(folders: Sequence[Path], *, trust_code: bool = False) -> tuple[Recipe, list[Trained]]:
     """Return the first run's recipe and all runs; runs whose recipes differ only in the seed count as one model."""
     if not folders:
         raise UserError("No run was given: give at least one run folder, or a run that was loaded.")
-    recipes = {folder: read_recipe(Folder(folder).must_exist().config)[0] for folder in folders}
+    configs = {folder: Folder(folder).must_exist().config for folder in folders}
+    recipes = {folder: read_recipe(config, trust_code=trust_code)[0] for folder, config in configs.items()}
     first = recipes[folders[0]]
     if first.task.mixes and len({content_hash(own_file(Folder(folder).fields)) for folder in folders}) > 1:
         raise UserError(

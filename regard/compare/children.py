@@ -29,7 +29,8 @@ OnLine = Callable[[Entry, str], None]  # called with each line that a process pr
 
 
 def command_of(plan: Plan, entry: Entry, threads: int) -> list[str]:
-    return ["train", str(plan.recipe), *entry.settings, "-o", str(entry.folder), "--threads", str(threads)]
+    options = ["--trust-code"] if plan.trust_code else []
+    return ["train", str(plan.recipe), *entry.settings, "-o", str(entry.folder), "--threads", str(threads), *options]
 
 
 def train_all(plan: Plan, *, jobs: int, threads: int, on_line: OnLine) -> Generator[tuple[Entry, str], None, None]:
@@ -76,7 +77,7 @@ def train_one(plan: Plan, entry: Entry, threads: int, on_line: OnLine, running: 
         return ""
     make_folder(entry.folder.parent)
     await_others(entry.folder, running)
-    command = [sys.executable, "-m", "regard", *command_of(plan, entry, threads)]
+    command = [sys.executable, "-P", "-m", "regard", *command_of(plan, entry, threads)]
     environment = {**os.environ, PARENT: str(os.getpid())}
     with subprocess.Popen(  # in a process group of its own: Ctrl-C reaches it once, from here, and so it saves
         command,

@@ -118,6 +118,7 @@ class Plan:
     recipe: Path
     entries: tuple[Entry, ...]  # ordered by seed, so that every model is trained once before any is trained twice
     budget: Budget | None
+    trust_code: bool = False
 
     @property
     def contenders(self) -> list[Contender]:
@@ -132,10 +133,11 @@ def planned(
     budget: Budget | None,
     folder: Path,
     settings: Sequence[str] = (),
+    trust_code: bool = False,
 ) -> Plan:
     """Plan every model with every seed; an n-gram model, which has no randomness, with one. Each recipe is read now, so
     that a mistake is reported before anything is trained."""
-    base, _ = read_recipe(recipe, settings)
+    base, _ = read_recipe(recipe, settings, trust_code=trust_code)
     twice = {one.slug for one in contenders if sum(one.slug == other.slug for other in contenders) > 1}
     if twice:
         raise UserError(f"{', '.join(sorted(twice))} is given more than once: give each model different settings.")
@@ -147,7 +149,7 @@ def planned(
             if counts(read_recipe(recipe, own)[0]) and seed > base.seed:
                 continue
             entries.append(Entry(contender, seed, folder / f"{contender.slug}-{seed}", own))
-    return Plan(recipe, tuple(entries), budget)
+    return Plan(recipe, tuple(entries), budget, trust_code)
 
 
 def counts(recipe: Recipe) -> bool:

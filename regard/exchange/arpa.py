@@ -268,9 +268,9 @@ def _longer(reader: _Reader, count: int, orders: Sequence[Order]) -> Order:
 # --- runs ---
 
 
-def export_run(run: Path, path: Path | None = None) -> Path:
+def export_run(run: Path, path: Path | None = None, *, trust_code: bool = False) -> Path:
     """Export the n-grams of a run as an ARPA file, by default model.arpa in its folder; return where it is."""
-    loaded = load(run)
+    loaded = load(run, trust_code=trust_code)
     if not isinstance(loaded.model, CountsNGrams):
         raise UserError(
             f"{run} is a {loaded.recipe.model_name}, and an ARPA file holds n-grams: train a run with model.name=ngram."

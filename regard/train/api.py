@@ -38,6 +38,7 @@ def train(
     progress: bool | None = None,
     threads: int = 0,
     device: str = "cpu",
+    trust_code: bool = False,
 ) -> Run:
     """Train a model, or resume training, and return the run with its best checkpoint.
 
@@ -48,8 +49,10 @@ def train(
         (words, tags) or (picture, label) pairs, of texts for a language model, or a DataFrame with those columns.
     settings: further settings by dotted key, such as {"train.minutes": 1}.
     progress: show a progress bar; by default in a terminal or a notebook.
+    trust_code: execute the Python files that the recipe of a run names, even if you have not trained with them.
     """
-    steps = training(recipe, out, data=data, valid=valid, settings=settings, threads=threads, device=device)
+    how: dict[str, Any] = {"threads": threads, "device": device, "trust_code": trust_code}
+    steps = training(recipe, out, data=data, valid=valid, settings=settings, **how)
     with training_bar(progress) as show:
         for each in steps:
             show(each)
@@ -65,6 +68,7 @@ def training(
     settings: Mapping[str, Any] | None = None,
     threads: int = 0,
     device: str = "cpu",
+    trust_code: bool = False,
 ) -> Iterator[Progress]:
     """Train step by step: `for progress in regard.training(…)`. Leaving the loop saves a checkpoint.
 
@@ -74,7 +78,8 @@ def training(
     machine.use_threads(threads)
     with folder.only_writer():
         with torch.random.fork_rng(devices=[]):
-            session = Session(recipe_for(recipe, folder, data, valid, settings or {}), out, device=device)
+            asked = recipe_for(recipe, folder, data, valid, settings or {}, trust_code=trust_code)
+            session = Session(asked, out, device=device)
             random = torch.get_rng_state()
         if session.other_versions:
             warnings.warn(session.other_versions, stacklevel=2)
@@ -99,7 +104,13 @@ def training(
 
 
 def recipe_for(
-    given: str | Path | Mapping[str, Any] | Recipe, folder: Folder, data: Any, valid: Any, settings: Mapping[str, Any]
+    given: str | Path | Mapping[str, Any] | Recipe,
+    folder: Folder,
+    data: Any,
+    valid: Any,
+    settings: Mapping[str, Any],
+    *,
+    trust_code: bool = False,
 ) -> Recipe:
     """Return the recipe that was given, with these settings and these examples as its data."""
     if isinstance(given, Recipe):
@@ -110,9 +121,10 @@ def recipe_for(
             Path(),
         )
     else:
+        read, _ = read_recipe(given, trust_code=trust_code)
         if data is None and not settings:
-            return read_recipe(given)[0]
-        table, place = tomllib.loads(read_recipe(given)[0].to_toml()), Path(given).parent.resolve()
+            return read
+        table, place = tomllib.loads(read.to_toml()), Path(given).parent.resolve()
     for key, value in settings.items():
         section, _, name = key.partition(".")
         if not name:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard import machine
+from regard import machine, usercode
 from regard.checkpoint import SMALL, Folder, append_log, read_tensors, write_tensors
 from regard.config import counted
 from regard.data.batches import Encoded
@@ -70,6 +70,7 @@ class Session:
         if recipe.train.tensorboard:
             require_tensorboard()
         machine.tune_allocator()
+        self.remark = ""  # on what the person should know before training
         self._try_code(recipe)
         facts = self._facts(recipe)
         now = machine.facts()
@@ -123,6 +124,7 @@ class Session:
                 )
         if recipe.code():
             try_out(recipe)
+            self.remark = usercode.remember(recipe.code())
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         """Describe the machine and the data as they were when the run started."""
