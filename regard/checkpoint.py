@@ -233,7 +233,7 @@ def owned(tensor: Tensor) -> Tensor:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
+    with refused(path):
         with safetensors.safe_open(str(own_file(path)), framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -245,9 +245,22 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if not isinstance(facts, dict):
             raise ValueError("its metadata is not a dictionary")
         return tensors, facts
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors in a file, of which only the header is read."""
+    with refused(path), safetensors.safe_open(str(own_file(path)), framework="pt", device="cpu") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
+
+
+@contextlib.contextmanager
+def refused(path: Path) -> Iterator[None]:
+    """Turn what is wrong with a file of weights into one sentence."""
+    try:
+        yield
     except FileNotFoundError:
         raise UserError(f"The weights {path} are missing: restore them, or train again in another folder.") from None
-    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as problem:
+    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError, RecursionError) as problem:
         wrong = f"cannot be read as weights ({reason(problem)})"
         raise UserError(f"{path} {wrong}: restore it, or train again in another folder.") from None
 

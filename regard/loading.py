@@ -7,14 +7,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from regard import machine
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder, read_tensors, tensor_shapes
 from regard.config import override
 from regard.data.fields import Fields
 from regard.data.files import read_toml, reason
 from regard.interface import Fits, UserError
 from regard.models import models_for, no_such_model
 from regard.recipe import Recipe, parse_recipe, refuse_other_code
-from regard.run import Run, build_model
+from regard.run import Run, build_saved
 from regard.tasks.registry import TASKS
 from regard.train.weights import load_weights
 
@@ -68,7 +68,7 @@ def load(path: str | Path, *, device: str = "cpu", trust_code: bool = False) -> 
     fields = Fields.read(folder.fields, recipe.task.fields)
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; resume it.")
-    model = build_model(recipe, fields)
+    model = build_saved(recipe, fields, tensor_shapes(folder.best), folder.best)
     saved, _ = read_tensors(folder.best)
     if isinstance(model, Fits):
         model.restore(saved)

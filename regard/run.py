@@ -6,7 +6,9 @@ import dataclasses
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -14,13 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from regard.config import unknown
 from regard.data.fields import Fields
+from regard.data.files import reason
 from regard.data.in_memory import rows_of
 from regard.data.sources import examples
 from regard.data.tokens import Tokenizer
-from regard.interface import BOS, UNK, Batch, Encodes, Padded, UserError
+from regard.interface import BOS, UNK, Batch, Encodes, Fits, Padded, UserError
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
@@ -28,8 +32,10 @@ from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.recipe import Recipe
 from regard.score.result import Options, Scored
 from regard.tasks import Task, nothing
+from regard.train.weights import TensorShapes, misshapen, unfit, weights
 
 SAMPLING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
+ROOM = 4  # a model registers a tensor that has several names (weight tying) as often
 EMBEDDED = 64  # inputs that are embedded in one batch
 
 
@@ -218,6 +224,36 @@ def build_model(recipe: Recipe, fields: Fields) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return design_of(recipe.model_name).build(recipe.model, fields.shapes)
+
+
+def build_saved(recipe: Recipe, fields: Fields, shapes: TensorShapes, origin: Path) -> nn.Module:
+    """Build the model of a run whose weights have these shapes. They are compared first with those of a model without
+    values, because a recipe may ask for more memory than there is; code that the person trusts is not restricted."""
+    if not recipe.code():
+        try:
+            with torch.device("meta"), at_most(ROOM * len(shapes) + ROOM):
+                plan = build_model(recipe, fields)
+        except (RuntimeError, ValueError, TypeError, OverflowError) as problem:
+            raise unfit(origin, f"its settings are not possible ({reason(problem)})") from None
+        if not isinstance(plan, Fits) and (odd := misshapen(weights(plan), shapes)):
+            raise unfit(origin, odd)
+    return build_model(recipe, fields)
+
+
+@contextmanager
+def at_most(parameters: int) -> Iterator[None]:
+    """Within this block, refuse to build a model of more parameters than these."""
+    numbers = count(1)
+
+    def note(*_: Any) -> None:
+        if next(numbers) > parameters:
+            raise ValueError(f"it would have more than {parameters} tensors")
+
+    hook = register_module_parameter_registration_hook(note)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def mixture(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:

@@ -8,20 +8,26 @@ import importlib.util
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import pytest
 from command import Call
 
 import regard
-from regard import machine, usercode
+from regard import cli, machine, usercode
 from regard.interface import UserError
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 20
 SMALL = {"train.steps": 2, "train.precision": "float32", "train.validate_every": 1}
+LONGEST = 20  # seconds that a command may take
+MOST = 1024.0  # megabytes that it may take
 MODELS = {
     "rnn": {"name": "rnn_lm", "embedding": 8, "hidden": 8},
     "gpt": {"name": "gpt", "dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "context": 32},
@@ -60,16 +66,54 @@ def snapshot(place: Path) -> Snapshot:
     return found
 
 
-def forked(work: Callable[[], object]) -> int:
-    """Do it in a process of its own, which has torch already; return its exit code."""
-    child = os.fork()
-    if not child:
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+class Outcome(NamedTuple):
+    code: int  # negative: a signal ended it
+    said: str
+    err: str
+    megabytes: float  # that it took beyond what it began with
+
+
+def forked(*arguments: object) -> Outcome:
+    """The command in a process of its own, which has torch already, may take 20 seconds and has 4 GB to grow by."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        before = resident()
+        child = os.fork()
+        if not child:
+            try:
+                alone(out, err, *map(str, arguments))
+            finally:
+                os._exit(99)
+        _, status, used = os.wait4(child, 0)
+        out.seek(0)
+        err.seek(0)
+        grown = max(0.0, used.ru_maxrss / 1024 - before)
+        return Outcome(os.waitstatus_to_exitcode(status), out.read(), err.read(), grown)
+
+
+def resident() -> float:
+    """The memory of this process in megabytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def alone(out: IO[str], err: IO[str], *arguments: str) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(LONGEST)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (size + (4 << 30),) * 2)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(out.fileno(), 1)
+    os.dup2(err.fileno(), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    sys.argv = ["regard", *arguments]
+    code = 98
+    try:
+        cli.main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def sent(trained: Path, name: str, to: Path) -> Path:
@@ -289,7 +333,7 @@ def test_pythons_own_library_is_executed_for_no_run(key: str, trained: Path, hom
 def test_what_was_trained_with_is_remembered_outside_the_run(trained: Path, home: Path, call: Call) -> None:
     file, trusted = cell_in(home, "mine"), usercode.trusted_file()
     start = ["train", trained / "rnn" / "config.toml", f"model.cell={file}:Own", "train.steps=1"]
-    assert forked(lambda: call(*start, "-o", home / "run")) == 0  # another process than the one that uses it
+    assert forked(*start, "-o", home / "run").code == 0  # another process than the one that uses it
     assert f'{hashlib.sha256(file.read_bytes()).hexdigest()}  "{file}"\n' in trusted.read_text()
     assert call(*VERBS["predict"](home / "run")).code == 0
     lines = trusted.read_text()
@@ -330,3 +374,33 @@ def test_a_process_that_is_started_imports_nothing_from_the_current_folder(
     assert machine.probe_bf16().wait() == 0
     machine.probe_bf16.cache_clear()
     assert not (home / "ran").exists()
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+GREEDY = {  # settings that ask for much more than the weights hold
+    "gpt": ["dim = 12000", "dim = 1000000", "layers = 1000", "feed_forward = 1000000", "context = 1000000"],
+    "rnn": ["hidden = 12000\nembedding = 12000", "hidden = 1000000\nembedding = 1000000", "layers = 1000"],
+    "ngram": ["order = 1000000"],
+}
+
+
+def with_settings(run: Path, settings: str) -> Path:
+    """Write these settings of the model into the run's recipe in place of its own."""
+    config = run / "config.toml"
+    for setting in settings.splitlines():
+        key = setting.split(" = ")[0]
+        config.write_text(re.sub(rf"^{key} +=.*", setting, config.read_text(), flags=re.MULTILINE))
+    return run
+
+
+@pytest.mark.parametrize("verb", ["predict", "resume"])
+@pytest.mark.parametrize(("name", "settings"), [(name, each) for name, some in GREEDY.items() for each in some])
+def test_a_model_is_built_only_if_its_weights_are_there(
+    name: str, settings: str, verb: str, trained: Path, home: Path
+) -> None:
+    run = with_settings(sent(trained, name, home.parent / "run"), settings)
+    said = forked(*VERBS[verb](run))
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert "An unexpected" not in said.err
+    assert said.megabytes < 100

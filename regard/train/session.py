@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from regard import machine, usercode
-from regard.checkpoint import SMALL, Folder, append_log, read_tensors, write_tensors
+from regard.checkpoint import SMALL, Folder, append_log, read_tensors, tensor_shapes, write_tensors
 from regard.config import counted
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
@@ -31,7 +31,7 @@ from regard.interface import Fits, Progress, UserError
 from regard.loading import read_recipe
 from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
-from regard.run import Run, build_model
+from regard.run import Run, build_model, build_saved
 from regard.score.metrics import FEWEST
 from regard.train.corpus import Corpus, by_side
 from regard.train.cost import first_batches, flops_per_token
@@ -88,7 +88,7 @@ class Session:
         self.fields = self._fields()
         self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
-        model = build_model(recipe, self.fields).to(self.device)
+        model = self._model().to(self.device)
         self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
         self.run = Run(recipe, self.fields, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])
@@ -123,7 +123,8 @@ class Session:
                     f"{file} is inside {self.folder.path}, and code inside a run is never executed: {ELSEWHERE}."
                 )
         if recipe.code():
-            try_out(recipe)
+            if not self.resumed:
+                try_out(recipe)
             self.remark = usercode.remember(recipe.code())
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
@@ -167,6 +168,13 @@ class Session:
             fields = self.corpus.learn_fields()
         write_atomically(self.folder.fields, fields.to_json(), own=True)
         return fields
+
+    def _model(self) -> nn.Module:
+        if not self.resumed:
+            return build_model(self.recipe, self.fields)
+        saved = tensor_shapes(self.folder.last)
+        shapes = {name.removeprefix("model."): saved[name] for name in saved if name.startswith("model.")}
+        return build_saved(self.recipe, self.fields, shapes, self.folder.last)
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
         """Encode each side of a split on the disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from regard.interface import Fits, Tree, UserError, map_tensors
 
 Weights = dict[str, Tensor]  # by name
+TensorShapes = Mapping[str, tuple[int, ...]]  # of the tensors in a file, by name
 
 
 def leaves(tree: Tree) -> list[Tensor]:
@@ -39,10 +41,11 @@ def weights(model: nn.Module) -> Weights:
     """Return parameters and buffers, each tensor once even if it has several names (weight tying)."""
     seen: set[int] = set()
     named: Weights = {}
-    for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() not in seen or not tensor.numel():
-            named[name] = tensor
-        seen.add(tensor.data_ptr())
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        place = tensor.data_ptr() or id(tensor)  # one without values has no address
+        if place not in seen:
+            named[name] = tensor.detach()
+        seen.add(place)
     return named
 
 
@@ -53,24 +56,31 @@ def learnt(model: nn.Module) -> Weights:
 
 def misfit(expected: Weights, tensors: Weights) -> str:
     """Describe how these differ in names, shapes or types; "" if they do not."""
-    if expected.keys() != tensors.keys():
-        return f"{sorted(expected.keys() ^ tensors.keys())[0]!r} is in one of them only"
-    for name, tensor in tensors.items():
-        own = expected[name]
-        if own.shape != tensor.shape:
-            return f"{name} is {tuple(tensor.shape)}, expected {tuple(own.shape)}"
-        if own.dtype != tensor.dtype:
-            return f"{name} is {tensor.dtype}, expected {own.dtype}"
-    return ""
+    if odd := misshapen(expected, {name: tuple(tensor.shape) for name, tensor in tensors.items()}):
+        return odd
+    others = (name for name in tensors if expected[name].dtype != tensors[name].dtype)
+    return next((f"{name} is {tensors[name].dtype}, expected {expected[name].dtype}" for name in others), "")
+
+
+def misshapen(expected: Weights, shapes: TensorShapes) -> str:
+    """Describe how these differ in names or shapes; "" if they do not."""
+    if expected.keys() != shapes.keys():
+        return f"{sorted(expected.keys() ^ shapes.keys())[0]!r} is in one of them only"
+    others = (name for name in shapes if tuple(expected[name].shape) != shapes[name])
+    return next((f"{name} is {shapes[name]}, expected {tuple(expected[name].shape)}" for name in others), "")
 
 
 def load_weights(model: nn.Module, tensors: Weights, *, origin: str | Path = "memory") -> None:
     """Load saved weights into the model; every name, shape and type must match."""
     own = weights(model)
     if odd := misfit(own, tensors):
-        raise UserError(f"The weights in {origin} do not fit the model: {odd}; restore the run's own files.")
+        raise unfit(origin, odd)
     for name, tensor in tensors.items():
         own[name].copy_(tensor)
+
+
+def unfit(origin: str | Path, odd: str) -> UserError:
+    return UserError(f"The weights in {origin} do not fit the model: {odd}; restore the run's own files.")
 
 
 def mean_weights(snapshots: list[Weights]) -> Weights:
