@@ -7,21 +7,27 @@ import hashlib
 import importlib.util
 import json
 import os
+import pickle
+import random
 import re
 import resource
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
+import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from command import Call
 
 import regard
 from regard import cli, machine, usercode
+from regard.checkpoint import write_tensors
 from regard.interface import UserError
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 20
@@ -53,7 +59,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-Snapshot = dict[str, tuple[int, int, int, bytes]]
+Snapshot = dict[str, tuple[int, int, bytes]]
 
 
 def snapshot(place: Path) -> Snapshot:
@@ -62,7 +68,7 @@ def snapshot(place: Path) -> Snapshot:
     for path in sorted(place.rglob("*")):
         stat = path.lstat()
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        found[str(path.relative_to(place))] = (stat.st_mode, stat.st_mtime_ns, stat.st_nlink, content)
+        found[str(path.relative_to(place))] = (stat.st_mode, stat.st_mtime_ns, content)
     return found
 
 
@@ -404,3 +410,318 @@ def test_a_model_is_built_only_if_its_weights_are_there(
     assert (said.code, said.err.count("\n")) == (1, 1)
     assert "An unexpected" not in said.err
     assert said.megabytes < 100
+
+
+# --- hundreds of tamperings ---------------------------------------------------------------------------------------
+
+FILES = ["config.toml", "fields.json", "environment.json", "model.safetensors", "last/state.safetensors", "log.jsonl"]
+FILES += ["samples.txt", "data/train", "data/valid", "data/train.target.tokens.npy", "data/train.target.offsets.npy"]
+FILES += ["data/valid.target.tokens.npy", "examples/train.txt", "lock", "model.arpa", "../run.json"]
+FOLDERS = ["last", "data", "examples", "tensorboard"]
+DEEP = "a list in a list in a list …"  # which is written as one
+Draw = random.Random
+
+
+class Canary:
+    """What unpickling it would do."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.place,)
+
+
+def nonsense(draw: Draw) -> Any:
+    """A value that stands nowhere in a run."""
+    numbers = [0, -1, 1, 1 << 31, 1 << 62, 1 << 63, 10**30, 1e308, -1e308, float("nan"), float("inf"), 0.5]
+    texts = [
+        "",
+        "x",
+        "\x1b[2J\x07",
+        "[/b][red]",
+        "a\nb\r\u2028",
+        "\0",
+        "../../..",
+        "/dev/zero",
+        "\ud800",
+        "w" * 100_000,
+    ]
+    others = [None, True, [], {}, [[]], {"a": {}}, [None] * 1000, ["a", "a"], {"tokenizer": "source"}, DEEP]
+    return draw.choice([*numbers, *texts, *others])
+
+
+def somewhere(draw: Draw, tree: Any) -> Any:
+    """The tree with nonsense at a random place in it, or without what was there."""
+    if isinstance(tree, dict) and tree and draw.random() < 0.9:
+        key = draw.choice(list(tree))
+        if draw.random() < 0.15:
+            return {other: value for other, value in tree.items() if other != key}
+        return {**tree, key: somewhere(draw, tree[key])}
+    if isinstance(tree, list) and tree and draw.random() < 0.9:
+        place = draw.randrange(len(tree))
+        return [*tree[:place], somewhere(draw, tree[place]), *tree[place + 1 :]]
+    return nonsense(draw)
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+def as_json(value: Any) -> bytes:
+    return json.dumps(value).replace(json.dumps(DEEP), "[" * 50_000 + "]" * 50_000).encode()
+
+
+def a_link(draw: Draw, run: Path, home: Path) -> None:
+    place = run / draw.choice(FILES + FOLDERS)
+    targets = [home / ".bashrc", home, home / "nowhere", Path("/dev/zero"), Path("/etc/passwd"), place, Path("..")]
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(draw.choice(targets))
+
+
+def a_pipe_or_a_folder(draw: Draw, run: Path, home: Path) -> None:
+    place = run / draw.choice(FILES)
+    place.unlink(missing_ok=True)
+    draw.choice([os.mkfifo, os.mkdir])(place)
+
+
+def a_hard_link(draw: Draw, run: Path, home: Path) -> None:
+    place = run / draw.choice(FILES)
+    place.unlink(missing_ok=True)
+    os.link(home / ".bashrc", place)
+
+
+def other_bytes(draw: Draw, run: Path, home: Path) -> None:
+    place = run / draw.choice([file for file in FILES if (run / file).exists()])
+    content = bytearray(place.read_bytes())
+    at = draw.randrange(len(content) + 1)
+    content[at : at + draw.choice([0, 1, 8, 1000])] = draw.choice(
+        [b"", b"\0", b"\xff" * 9, draw.randbytes(64), b"[" * 9999]
+    )
+    rewrite(place, bytes(content))
+
+
+def another_length(draw: Draw, run: Path, home: Path) -> None:
+    place = run / draw.choice([file for file in FILES if (run / file).exists()])
+    os.truncate(place, draw.choice([0, 1, 7, 8, place.stat().st_size // 2, 1 << 20, 1 << 31, 1 << 40]))
+
+
+def a_swap(draw: Draw, run: Path, home: Path) -> None:
+    here = [file for file in FILES if (run / file).exists()]
+    source = Path(os.environ["TRAINED"]) / draw.choice(list(MODELS)) / draw.choice(here)
+    rewrite(run / draw.choice(here), source.read_bytes() if source.exists() else b"")
+
+
+def a_setting(draw: Draw, run: Path, home: Path) -> None:
+    """Another value of a setting, a setting that is gone or one that is nowhere."""
+    lines = (run / "config.toml").read_text().splitlines()
+    at = draw.choice([number for number, line in enumerate(lines) if " = " in line])
+    key = lines[at].split("=")[0]
+    file = cell_in(home.parent / "theirs", "theirs")
+    paths = [
+        home / ".bashrc",
+        file,
+        f"{file}:Own",
+        run,
+        home,
+        "/dev/zero",
+        "/proc/self/mem",
+        "..",
+        "gru",
+        "lstm",
+        "gpt",
+    ]
+    values = [
+        0,
+        -1,
+        1,
+        3,
+        1000,
+        12_000,
+        10**6,
+        1 << 40,
+        10**30,
+        "1e400",
+        "nan",
+        "inf",
+        "true",
+        "0.5",
+        '"\\u001b[2J"',
+        "[]",
+    ]
+    values += [
+        f'"{draw.choice(paths)}"',
+        f'"{draw.choice(paths)}"',
+        "[" * 3000,
+        "{a = 1}",
+        "1979-05-27",
+        '"""',
+        '["a"]',
+    ]
+    line = f"{key} = {draw.choice(values)}"
+    deep = ".".join("a" * 3000) + " = 1"
+    lines[at : at + 1] = draw.choice(
+        [[line], [line], [line], [line], [], [lines[at], line], [deep], [f"[{deep[:-4]}]"]]
+    )
+    (run / "config.toml").write_text("\n".join(lines))
+
+
+def in_json(draw: Draw, run: Path, home: Path) -> None:
+    place = run / draw.choice(["fields.json", "fields.json", "environment.json", "../run.json"])
+    rewrite(place, as_json(somewhere(draw, json.loads(place.read_text()))))
+
+
+def in_the_log(draw: Draw, run: Path, home: Path) -> None:
+    entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    entries += [somewhere(draw, draw.choice(entries)) for _ in range(draw.choice([1, 5]))]
+    rewrite(run / "log.jsonl", b"\n".join(map(as_json, entries)) + draw.choice([b"", b"\n", b"\xff", b"\0" * 99]))
+
+
+def a_header(draw: Draw, run: Path, home: Path) -> None:
+    """The header of a file of weights says something else."""
+    place = run / draw.choice(["model.safetensors", "last/state.safetensors"])
+    content = place.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = as_json(somewhere(draw, json.loads(content[8 : 8 + size])))
+    said = draw.choice([len(header)] * 4 + [0, size, 1 << 40, (1 << 64) - 1])
+    rewrite(place, said.to_bytes(8, "little") + header + content[8 + size :])
+
+
+def other_tensors(draw: Draw, run: Path, home: Path) -> None:
+    """Other weights or facts, under a checksum that is right."""
+    place = run / draw.choice(["model.safetensors", "last/state.safetensors"])
+    tensors = safetensors.torch.load_file(place)
+    with safetensors.safe_open(str(place), framework="pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+    name = draw.choice(sorted(tensors))
+    tensor = tensors[name]
+    changes: list[Callable[[], Any]] = [
+        lambda: tensors.pop(name),
+        lambda: tensors.update({name: torch.full_like(tensor, 7)}),
+        lambda: tensors.update({name: torch.full_like(tensor.float(), float("nan"))}),
+        lambda: tensors.update({name: tensor.double()}),
+        lambda: tensors.update({name: tensor.flatten()[: draw.choice([0, 1, 3])]}),
+        lambda: tensors.update({f"{name}\x1b[2J": tensor.clone()}),
+        lambda: tensors.update({name: torch.zeros(0, 1 << 40)}),
+        lambda: tensors.update({name: -tensor if tensor.dtype.is_floating_point else tensor.roll(1)}),
+    ]
+    if draw.random() < 0.4:
+        facts = somewhere(draw, facts)
+    else:
+        draw.choice(changes)()
+    place.unlink()
+    write_tensors(place, tensors, facts)
+
+
+def other_arrays(draw: Draw, run: Path, home: Path) -> None:
+    """Other encoded data, under hashes that are right."""
+    split, part = draw.choice(["train", "valid"]), draw.choice(["tokens", "offsets"])
+    place = run / "data" / f"{split}.target.{part}.npy"
+    array = np.load(place)
+    canary: Any = np.array([Canary(home.parent / "theirs" / "ran")], dtype=object)
+    huge = array.astype(np.int64) + (1 << 40)
+    kinds = [
+        array.astype(float),
+        array[:0],
+        array[None],
+        array[::-1],
+        -array,
+        array * 100,
+        huge,
+        array.astype("S3"),
+        canary,
+    ]
+    np.save(place, draw.choice(kinds), allow_pickle=True)
+    if draw.random() < 0.2:
+        rewrite(place, pickle.dumps(Canary(home.parent / "theirs" / "ran")))
+    files = sorted((run / "data").glob(f"{split}.*.npy"))
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    (run / "data" / split).write_text(" ".join([draw.choice(["0", "0", "-1", "x", str(10**30)]), *hashes]))
+
+
+TAMPERINGS = [
+    a_link,
+    a_pipe_or_a_folder,
+    a_hard_link,
+    other_bytes,
+    another_length,
+    a_swap,
+    a_setting,
+    a_setting,
+    a_setting,
+]
+TAMPERINGS += [in_json, in_json, in_the_log, a_header, other_tensors, other_arrays]
+
+
+def tampered(number: int, trained: Path, place: Path) -> tuple[Path, str]:
+    """Run folder number so-and-so that somebody sends, and how it was made."""
+    draw = Draw(number)
+    name = draw.choice(list(MODELS))
+    run = sent(trained, name, place / "run")
+    shutil.copy(trained / f"{name}.json", place / "run.json")
+    some = [draw.choice(TAMPERINGS) for _ in range(draw.choice([1, 1, 1, 2]))]
+    for tamper in some:
+        try:
+            tamper(draw, run, place / "home")
+        except (OSError, ValueError):  # an earlier one has taken its file away
+            continue
+    return run, f"{number}: {name}, {', '.join(tamper.__name__ for tamper in some)}"
+
+
+@pytest.fixture
+def measured(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What compare has kept beside each run."""
+    (trained / "lines.txt").write_text("the cat\n" * 3)
+    for name in MODELS:
+        if not (trained / f"{name}.json").exists():
+            assert forked(*VERBS["compare"](trained / name)).code == 0
+    monkeypatch.setenv("TRAINED", str(trained))
+    return trained
+
+
+def faults(number: int, verbs: Sequence[str], trained: Path, place: Path) -> list[str]:
+    """What is wrong with how these verbs take this folder."""
+    (place / "home").mkdir(parents=True)
+    (place / "home" / ".bashrc").write_text("export MINE=1\n")
+    (place / "lines.txt").write_text("the cat\n" * 3)
+    shutil.copy(trained / "rnn" / "config.toml", place / "mine.toml")
+    run, how = tampered(number, trained, place)
+    before = snapshot(place / "home")
+    found = []
+    for verb in verbs:
+        said = forked(*VERBS[verb](run))
+        last = said.err.rstrip("\n").rpartition("\n")[2]
+        wrong = {
+            "it changed a file outside": snapshot(place / "home") != before,
+            "it executed code": (place / "theirs" / "ran").exists(),
+            f"it took {said.megabytes:.0f} MB": said.megabytes > MOST,
+            f"it ended with {said.code}": said.code not in (0, 1),
+            "it is no sentence": said.code == 1 and not (last.startswith("regard: ") and last.endswith((".", "?"))),
+            "it was not expected": "An unexpected" in said.err or "Traceback" in said.err,
+        }
+        found += [f"{how}, {verb}: {what}: {said.err[-300:]}" for what, holds in wrong.items() if holds]
+    shutil.rmtree(place)
+    return found
+
+
+EVERY = list(VERBS)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_tampering_gets_out_or_gets_much(part: int, measured: Path, tmp_path: Path) -> None:
+    numbers = range(15 * part, 15 * part + 15)
+    assert not [fault for n in numbers for fault in faults(n, [EVERY[n % len(EVERY)]], measured, tmp_path / str(n))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(50))
+def test_none_of_500_tamperings_gets_out_or_gets_much(part: int, measured: Path, tmp_path: Path) -> None:
+    """Each of them through three of the verbs, one after another."""
+    numbers = range(10 * part, 10 * part + 10)
+    verbs = {n: [EVERY[(n + step) % len(EVERY)] for step in (0, 4, 7)] for n in numbers}
+    assert not [fault for n in numbers for fault in faults(n, verbs[n], measured, tmp_path / str(n))]

@@ -15,8 +15,8 @@ from regard import machine
 from regard.checkpoint import Folder
 from regard.compare.comparison import Trained, comparison, measure_runs
 from regard.compare.measure import Facts, Unseen
-from regard.data.files import own_file, write_atomically
-from regard.data.text import content_hash
+from regard.data.fields import MOST
+from regard.data.files import read_own, write_atomically
 from regard.interface import UserError
 from regard.loading import load, read_recipe
 from regard.recipe import Recipe
@@ -134,7 +134,7 @@ def already_trained(folders: Sequence[Path], *, trust_code: bool = False) -> tup
     configs = {folder: Folder(folder).must_exist().config for folder in folders}
     recipes = {folder: read_recipe(config, trust_code=trust_code)[0] for folder, config in configs.items()}
     first = recipes[folders[0]]
-    if first.task.mixes and len({content_hash(own_file(Folder(folder).fields)) for folder in folders}) > 1:
+    if first.task.mixes and len({read_own(Folder(folder).fields, most=MOST) for folder in folders}) > 1:
         raise UserError(
             "These runs have different vocabularies, so perplexities cannot be compared: give runs that share one."
         )

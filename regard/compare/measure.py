@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.checkpoint import Folder
+from regard.checkpoint import Folder, tensor_shapes
 from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
 from regard.data.files import own_file, read_own, write_atomically
@@ -102,6 +102,8 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
 def measured(folder: Path, test: Unseen, *, beam: int, on_progress: OnProgress) -> Facts:
     """Return the results that are kept beside the run, or measure it now."""
     place = Folder(folder).must_exist()
+    if place.best.exists():
+        tensor_shapes(place.best)  # so that what is hashed is a file of weights
     key = [VERSION, content_hash(own_file(place.best)) if place.best.exists() else "", test.hash, beam]
     kept = place.path.with_name(place.path.name + ".json")
     try:

@@ -78,7 +78,13 @@ class Encoded:
     def open(cls, folder: Path, name: str) -> Encoded:
         tokens, offsets = _files(folder, name)
         try:
-            encoded = cls(*(np.load(own_file(path), mmap_mode="r") for path in (tokens, offsets)))
+            both = [np.load(own_file(path), mmap_mode="r") for path in (tokens, offsets)]
+            if any(
+                one.offset + one.nbytes != path.stat().st_size
+                for one, path in zip(both, (tokens, offsets), strict=True)
+            ):
+                raise ValueError("it has another size than its header says")
+            encoded = cls(*both)
         except FileNotFoundError as error:
             raise UserError(f"{error.filename} does not exist; encode the text again.") from None
         except (ValueError, EOFError, OSError) as problem:

@@ -27,7 +27,7 @@ from regard.data.files import append, own_file, read_own, write_atomically, writ
 from regard.data.sources import Split, find
 from regard.data.text import content_hash, is_cut
 from regard.exchange.word_vectors import load_word_vectors
-from regard.interface import Fits, Progress, UserError
+from regard.interface import Fits, Numbered, Progress, UserError
 from regard.loading import read_recipe
 from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
@@ -178,7 +178,7 @@ class Session:
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
         """Encode each side of a split on the disk."""
-        left_out = left_out_of(self.folder.data, split) if self.resumed else None
+        left_out = left_out_of(self.folder.data, split) if self.resumed and self._sound(split) else None
         if left_out is None:
             with writing(self.folder.data), ExitStack() as stack:
                 kinds = {f"{split}.{side}": self.fields[side].dtype for side in self.fields}
@@ -201,6 +201,18 @@ class Session:
         if self.corpus.whole_file and amount < 2:
             raise UserError(f"The {split} data is too short: give at least two tokens of text.")
         return encoded
+
+    def _sound(self, split: Split) -> bool:
+        """Return whether the encoded split can be read and has no ids that the fields lack."""
+        try:
+            every = {side: Encoded.open(self.folder.data, f"{split}.{side}").tokens for side in self.fields}
+        except UserError:
+            return False
+        shapes = ((self.fields[side].shape, tokens) for side, tokens in every.items() if len(tokens))
+        return all(
+            not isinstance(shape, Numbered) or 0 <= tokens.min() <= tokens.max() < shape.size
+            for shape, tokens in shapes
+        )
 
     def _encode(self, split: Split, adds: Sequence[Callable[..., None]]) -> int:
         """Write all examples, each side with one of these functions; return how many were left out."""

@@ -80,7 +80,9 @@ def load_weights(model: nn.Module, tensors: Weights, *, origin: str | Path = "me
 
 
 def unfit(origin: str | Path, odd: str) -> UserError:
-    return UserError(f"The weights in {origin} do not fit the model: {odd}; restore the run's own files.")
+    return UserError(
+        f"The weights in {origin} do not fit the model: {odd}; restore the run's own files, or train again."
+    )
 
 
 def mean_weights(snapshots: list[Weights]) -> Weights:
