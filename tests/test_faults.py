@@ -1312,7 +1312,7 @@ def test_what_is_written_is_on_the_disk(tmp_path):
     assert writes_of(lambda: write_atomically(path, "text")) == [*in_folder, *in_folder, *content]
     assert writes_of(lambda: write_atomically(path, "other")) == content
     assert writes_of(lambda: append(tmp_path / "log", "line\n")) == ["write", "fsync"]
-    two_files = ["flush", "fsync", "flush", "fsync", "unlink", "replace", "replace", "unlink", "unlink"]
+    two_files = [*["unlink", "flush", "fsync"] * 2, "unlink", "replace", "replace", "unlink", "unlink"]
     assert writes_of(lambda: on_disk(tmp_path / "data", "text", [[5, 7]])) == [*in_folder, *two_files]
 
 

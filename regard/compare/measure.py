@@ -37,7 +37,7 @@ from regard.train.cost import first_batches, flops_per_token
 
 Facts = dict[str, Any]
 OnProgress = Callable[[float, str], None]  # the share that is done, from 0 to 1, and what is being done
-VERSION = 4  # of the kept results; those of another version are measured again
+VERSION = 5  # of the kept results; those of another version are measured again
 SHOWN = (0.5, 0.8, 0.95)  # quantiles of length of the test sentences whose attention is shown
 FAST = {1: 8, 32: 64}  # batch size in lines, and how many lines are timed
 SAMPLES = 3
@@ -108,13 +108,18 @@ def measured(folder: Path, test: Unseen, *, beam: int, on_progress: OnProgress) 
     kept = place.path.with_name(place.path.name + ".json")
     try:
         facts: Facts = json.loads(read_own(kept, most=MOST_KEPT))
-        if facts["key"] == key:
+        if facts["key"] == key and facts.pop("hash") == hash_of(facts):
             return facts
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     facts = {"key": key, **measure(load(folder), place, test, beam=beam, on_progress=on_progress)}
-    write_atomically(kept, json.dumps(facts, ensure_ascii=False) + "\n", own=True)
+    facts = json.loads(json.dumps(facts))
+    write_atomically(kept, json.dumps({**facts, "hash": hash_of(facts)}, ensure_ascii=False) + "\n", own=True)
     return facts
+
+
+def hash_of(facts: Facts) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: OnProgress) -> Facts:

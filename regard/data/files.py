@@ -174,11 +174,8 @@ def remove_unfinished() -> None:
 
 def new_file(path: Path) -> BinaryIO:
     """Open a file that did not exist: whatever has its name, a link too, is removed and not followed."""
-    try:
-        return path.open("xb")
-    except FileExistsError:
-        path.unlink()
-        return path.open("xb")
+    path.unlink(missing_ok=True)
+    return path.open("xb")
 
 
 def append(path: Path, text: str) -> None:
