@@ -131,7 +131,7 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: O
     if test.links is not None and attends(run.model):
         found = attention_links(run, list(test.examples))
         statistics[ALIGNMENT_ERROR.key] = ALIGNMENT_ERROR.statistics(found, test.links).tolist()
-    entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict)]
+    entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict) and has_numbers(entry)]
     data = {split: _encoded(corpus, folder, split) for split in ("train", "valid")}
     a_token = None  # floating-point operations of training per token
     if data["train"]:
@@ -160,6 +160,12 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: O
         "gradient": gradients(run, test.examples),
         "time": times(run),
     }
+
+
+def has_numbers(entry: Facts) -> bool:
+    """Return whether what is read from a line of the log is all numbers."""
+    read = [entry.get(name) for name in ("seconds", "tokens", "tokens_per_second")]
+    return all(type(each) in (int, float) for each in [*read, entry.get("memory", 0), *entry["valid"].values()])
 
 
 def floors(run: Run, test: Unseen, train: Mapping[str, Encoded]) -> dict[str, float]:
