@@ -56,13 +56,16 @@ def screen(stream: TextIO | None, own: TextIO | None) -> TextIO:
     """Return what replaces a standard stream; one that is not Python's own, as in a notebook, stays."""
     if stream is None:
         return open(os.devnull, "w")
-    if stream is not own or not isinstance(stream, io.TextIOWrapper):
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.reconfigure(errors="backslashreplace")  # a terminal may lack a character, and a file name may not be UTF-8
+    if stream is not own:
         return stream
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(Screen(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
-        errors="backslashreplace",  # a terminal may lack a character, and a file name may not be UTF-8
+        errors=stream.errors,
         line_buffering=stream.line_buffering,
     )
 
