@@ -644,6 +644,20 @@ def other_arrays(draw: Draw, run: Path, home: Path) -> None:
     (run / "data" / split).write_text(" ".join([draw.choice(["0", "0", "-1", "x", str(10**30)]), *hashes]))
 
 
+def code_of_the_sender(draw: Draw, run: Path, home: Path) -> None:
+    """A cell or a model in the sender's file, with its right hash."""
+    file = cell_in(draw.choice([home.parent / "theirs", run, run / "data"]), "theirs")
+    config = (run / "config.toml").read_text()
+    if draw.random() < 0.5:
+        config = re.sub(r'^name = "[^"]*"(?=[^\[]*\bdropout)', f'name = "{file}"', config, flags=re.MULTILINE)
+    else:
+        config = re.sub(r'cell += +"[^"]*"', f'cell = "{file}:Own"', config)
+    (run / "config.toml").write_text(config)
+    facts = json.loads((run / "environment.json").read_text())
+    facts["code"] = {str(file): hashlib.sha256(file.read_bytes()).hexdigest()}
+    (run / "environment.json").write_text(json.dumps(facts))
+
+
 TAMPERINGS = [
     a_link,
     a_pipe_or_a_folder,
@@ -655,7 +669,7 @@ TAMPERINGS = [
     a_setting,
     a_setting,
 ]
-TAMPERINGS += [in_json, in_json, in_the_log, a_header, other_tensors, other_arrays]
+TAMPERINGS += [in_json, in_json, in_the_log, a_header, other_tensors, other_arrays, a_link, a_link, code_of_the_sender]
 
 
 def tampered(number: int, trained: Path, place: Path) -> tuple[Path, str]:
@@ -697,7 +711,7 @@ def faults(number: int, verbs: Sequence[str], trained: Path, place: Path) -> lis
         last = said.err.rstrip("\n").rpartition("\n")[2]
         wrong = {
             "it changed a file outside": snapshot(place / "home") != before,
-            "it executed code": (place / "theirs" / "ran").exists(),
+            "it executed code": any(place.rglob("ran")),
             f"it took {said.megabytes:.0f} MB": said.megabytes > MOST,
             f"it ended with {said.code}": said.code not in (0, 1),
             "it is no sentence": said.code == 1 and not (last.startswith("regard: ") and last.endswith((".", "?"))),
@@ -720,7 +734,7 @@ def test_no_tampering_gets_out_or_gets_much(part: int, measured: Path, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(50))
 def test_none_of_500_tamperings_gets_out_or_gets_much(part: int, measured: Path, tmp_path: Path) -> None:
-    """Each of them through three of the verbs, one after another."""
+    """Each of them through every verb, one after another, beginning with another one each time."""
     numbers = range(10 * part, 10 * part + 10)
-    verbs = {n: [EVERY[(n + step) % len(EVERY)] for step in (0, 4, 7)] for n in numbers}
+    verbs = {n: EVERY[n % len(EVERY) :] + EVERY[: n % len(EVERY)] for n in numbers}
     assert not [fault for n in numbers for fault in faults(n, verbs[n], measured, tmp_path / str(n))]

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from regard.config import UserError
 from regard.data.files import reason
 
+SHOWN = "backslashreplace"  # a terminal may lack a character, and a file name may not be UTF-8
 UNREAD = 128 + signal.SIGPIPE  # the exit code of a command whose output nobody reads to its end
 
 
@@ -58,14 +59,14 @@ def screen(stream: TextIO | None, own: TextIO | None) -> TextIO:
         return open(os.devnull, "w")
     if not isinstance(stream, io.TextIOWrapper):
         return stream
-    stream.reconfigure(errors="backslashreplace")  # a terminal may lack a character, and a file name may not be UTF-8
     if stream is not own:
+        stream.reconfigure(errors=SHOWN)
         return stream
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(Screen(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors=SHOWN,
         line_buffering=stream.line_buffering,
     )
 
