@@ -24,12 +24,15 @@ from numpy.typing import NDArray
 from regard.checkpoint import FORMAT
 from regard.config import choose
 from regard.data.files import read_own, reason
+from regard.data.imported_tokens import Imported
+from regard.data.sentencepiece import Marian
 from regard.data.tokens import PairTokens, Tokenizer, is_texts
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
 Array = NDArray[Any]
 MULTIPLE = 2  # padded lengths are rounded up to it, so that few shapes occur
 MOST = 256 << 20  # bytes of fields.json: some twenty million words
+FOREIGN: dict[str, type[Imported]] = {"imported": Imported, "marian": Marian}  # tokenizers of other programs
 SPELT = 16  # most bytes of a word; a longer one keeps its first and its last
 
 
@@ -120,7 +123,10 @@ class TextField(Field):
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> TextField:
-        return cls(Tokenizer.from_json(saved.get("tokenizer")), begins=saved["begins"])
+        tokenizer: Any = saved.get("tokenizer")
+        imported = FOREIGN.get(str(tokenizer.get("kind"))) if isinstance(tokenizer, dict) else None
+        read = Tokenizer.from_json if imported is None else imported.from_saved
+        return cls(read(tokenizer), begins=saved["begins"])
 
 
 class LabelField(Field):

@@ -67,14 +67,19 @@ def _open_own(path: Path, flags: int) -> int:
 
 def read_toml(path: Path, *, own: bool = False) -> dict[str, Any]:
     """Read a recipe; what would take tomllib much memory, a long file or a key of many parts, is refused before."""
-    text = read_own(path, most=MOST_OF_A_RECIPE, own=own).decode("utf-8-sig").replace("\r\n", "\n")
+    text = read_limited(path, most=MOST_OF_A_RECIPE, own=own).decode("utf-8-sig").replace("\r\n", "\n")
     if any(line.count(".") > MOST_PARTS for line in text.split("\n")):
         raise ValueError(f"a line has more than {MOST_PARTS} dots")
     return tomllib.loads(text)
 
 
-def read_own(path: Path, *, most: int, own: bool = True) -> bytes:
-    """Read a file, by default one of a run, which is at most so many bytes long."""
+def read_own(path: Path, *, most: int) -> bytes:
+    """Read a file of a run, which is at most so many bytes long."""
+    return read_limited(path, most=most, own=True)
+
+
+def read_limited(path: Path, *, most: int, own: bool = False) -> bytes:
+    """Read a regular file that is at most so many bytes long; `own`: a file of a run, which may not be a link."""
     with open_regular(path, own=own) as file:
         content = file.read(most + 1)
     if len(content) > most:

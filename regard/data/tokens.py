@@ -42,6 +42,7 @@ from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
 Kind = Literal["words", "characters", "bpe", "given"]  # what text may be split into
+Foreign = Literal["imported", "marian"]  # tokenizers of other programs, which are not trained here
 Span = tuple[str, tuple[int, int]]  # a stretch of text and where it starts and ends
 
 BYTES = 256
@@ -159,7 +160,7 @@ def _origins(typed: str) -> list[tuple[int, int]]:
     return origins
 
 
-def _word_of(text: str, starts: Iterable[int]) -> list[int]:
+def word_of(text: str, starts: Iterable[int]) -> list[int]:
     """The word at or after each place in the text; past the last word, the last."""
     ends = [end for string, (_, end) in SPLIT.pre_tokenize_str(text) if _is_word(string)]
     return [max(min(bisect_right(ends, start), len(ends) - 1), 0) for start in starts]
@@ -168,7 +169,7 @@ def _word_of(text: str, starts: Iterable[int]) -> list[int]:
 class Tokenizer(ABC):
     """Text to ids and back; ids never include <bos> and <eos>, which belong to batches."""
 
-    def __init__(self, kind: Kind, vocabulary: list[str], specials: Sequence[str]) -> None:
+    def __init__(self, kind: Kind | Foreign, vocabulary: list[str], specials: Sequence[str]) -> None:
         self.kind, self.vocabulary, self.specials = kind, vocabulary, tuple(specials)
         if self.specials[: len(SPECIALS)] != SPECIALS or len(set(self.specials)) < len(self.specials):
             raise UserError(f"its special tokens are not {' '.join(SPECIALS)} and others after them, each once")
@@ -215,7 +216,7 @@ class Tokenizer(ABC):
         """The tokens of `encode(text)`, each with its position in `text`."""
         normalised, origins = normal(text), _origins(text)
         spans = self.spans(normalised)
-        words = _word_of(normalised, (start for _, start, _ in spans))
+        words = word_of(normalised, (start for _, start, _ in spans))
         pieces = []
         for (token, start, end), word in zip(spans, words, strict=True):
             first = origins[start][0]
@@ -232,7 +233,7 @@ class Tokenizer(ABC):
         # an unknown counts as letters: a word on its own among words, a part of the word among characters
         chunks = self.chunks(ids, repeat("xxx"))
         starts = accumulate((len(chunk) for chunk in chunks[:-1]), initial=0)
-        words = _word_of("".join(chunks), starts)
+        words = word_of("".join(chunks), starts)
         return [word if token == UNK or token >= self.offset else -1 for token, word in zip(ids, words, strict=False)]
 
     def to_json(self) -> dict[str, Any]:
@@ -303,11 +304,20 @@ class Listed(Tokenizer):
         return self.vocabulary[token - self.offset] or JOIN_SIGN
 
 
-def _byte_of_character() -> dict[str, int]:
+def byte_of_character() -> dict[str, int]:
     """Byte-level BPE writes printable bytes as themselves and the others, in order, as U+0100 and on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(BYTES) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(BYTES + i): byte for i, byte in enumerate(others)}
+
+
+def texts_of_bytes(stretches: Iterable[bytes]) -> list[str]:
+    """One text per stretch of bytes, a character where its last byte is; invalid bytes become U+FFFD."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts = [decoder.decode(stretch) for stretch in stretches]
+    if texts:
+        texts[-1] += decoder.decode(b"", final=True)
+    return texts
 
 
 class BytePairs(Tokenizer):
@@ -317,7 +327,7 @@ class BytePairs(Tokenizer):
         super().__init__("bpe", vocabulary, specials)
         self.merges = merges
         self.inner = self._pipeline(BPE({token: i for i, token in enumerate(vocabulary)}, merges))
-        byte = _byte_of_character()
+        byte = byte_of_character()
         self.bytes = [bytes(byte[character] for character in token) for token in vocabulary]
 
     @staticmethod
@@ -363,16 +373,12 @@ class BytePairs(Tokenizer):
         return spans
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
         def bytes_of(token: int) -> bytes:
             if token >= self.offset:
                 return self.bytes[token - self.offset]
             return next(unknowns).encode() if token == UNK else b""
 
-        chunks = [decoder.decode(bytes_of(token)) for token in ids]
-        if chunks:
-            chunks[-1] += decoder.decode(b"", final=True)
+        chunks = texts_of_bytes(map(bytes_of, ids))
         first = next((i for i, chunk in enumerate(chunks) if chunk), None)
         if first is not None:
             chunks[first] = chunks[first].removeprefix(" ")

@@ -1,0 +1,279 @@
+"""Tokenizers of other programs: a pipeline of the `tokenizers` library, with the ids in the order of this package.
+
+ours     <pad> <bos> <eos> <unk> | the mask token, other special tokens, rows without a token | all other tokens
+theirs   for each of our ids the id in the folder; −1 where the folder has no such token
+speaks   whether our id is the one that stands for its folder's id when a model predicts
+
+`theirs` says which row of an embedding is read for each of our ids. Two of ours may read the same row: GPT-2 begins and
+ends a text with one token, and T5, which has no token for the beginning, begins with the row of its padding. Exactly
+one of them speaks, in the order <eos>, <pad>, <unk>, <bos>, so a prediction over the folder's ids is one over ours.
+<bos> is [CLS] or the folder's token for the beginning, or else the token that its decoder begins with; <eos> is [SEP]
+or the token for the end. `start` is the one of our ids that its decoder begins with (BART: <eos>).
+
+A text is split as the pipeline does, with its own normaliser and no other; a special token that is typed is characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from regard.data.files import reason, write_atomically
+from regard.data.text import encodable
+from regard.data.tokens import Foreign, Piece, Tokenizer, byte_of_character, is_texts, texts_of_bytes, word_of
+from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
+
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+DECODERS = ("ByteLevel", "WordPiece", "Metaspace")
+MOST_ROWS = 4_000_000
+HIDDEN = "\uffff "  # before the name of a special token, so that no text is split into it: there is a space in it
+
+Pipeline = dict[str, Any]  # what tokenizer.json says
+
+
+@contextlib.contextmanager
+def library(doing: str) -> Iterator[None]:
+    """Turn an error of the `tokenizers` library into one sentence; its panics are no usual exceptions."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as problem:
+        raise UserError(f"its tokenizer cannot {doing} ({reason(problem)[:200]})") from None
+
+
+class Imported(Tokenizer):
+    """A pipeline of the `tokenizers` library. `named`: the folder's special tokens, by what they are for; `others`:
+    special tokens that are for nothing known here; `rows`: how many ids its model has; `start`: the folder's id that
+    its decoder begins with."""
+
+    writes: Foreign = "imported"
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        named: Mapping[str, str],
+        others: Sequence[str] = (),
+        *,
+        rows: int | None = None,
+        start: int | None = None,
+    ) -> None:
+        self.pipeline, self.named, self.others = pipeline, dict(named), tuple(others)
+        decoder = pipeline.get("decoder")
+        self.decoder_kind = decoder.get("type") if isinstance(decoder, dict) else decoder
+        if self.decoder_kind not in (None, *DECODERS):
+            raise UserError(f"its decoder is {self.decoder_kind!r}, and not one of {', '.join(DECODERS)}")
+        self.inner = running(pipeline, {*self.named.values(), *others})
+        self.decoder = self.inner.decoder
+        ids = {token.removeprefix(HIDDEN): i for token, i in self.inner.get_vocab().items()}
+        self._number(ids, rows, start)
+        with library("split a text"):
+            self.inner.encode("a \U000e0001")  # something unknown, for which some pipelines have no token
+
+    def _number(self, ids: dict[str, int], rows: int | None, start: int | None) -> None:
+        """Give each id of the folder one of ours."""
+        self.rows = max(ids.values(), default=-1) + 1 if rows is None else rows
+        if not 0 < self.rows <= MOST_ROWS:
+            raise UserError(f"its tokenizer has {self.rows} ids, and not between 1 and {MOST_ROWS}")
+        self.start_row = start if start is not None and 0 <= start < self.rows else None
+        place = {token: i for token, i in ids.items() if i < self.rows}
+        named = {what: place[token] for what, token in self.named.items() if token in place}
+        ends = [named.get(what, -1) for what in ("pad_token", "sep_token", "eos_token", "unk_token")]
+        first = [named.get("cls_token"), named.get("bos_token"), self.start_row, -1]
+        begin = next(i for i in first if i is not None)
+        roles = [ends[0], begin, ends[1] if ends[1] >= 0 else ends[2], ends[3]]
+        mask = [named["mask_token"]] if named.get("mask_token", -1) not in (-1, *roles) else []
+        special = {place[token] for token in (*self.named.values(), *self.others) if token in place}
+        name_of = {i: token for token, i in place.items()}
+        more = sorted(special - {*roles, *mask}, key=lambda i: _natural(name_of[i]))
+        empty = [i for i in range(self.rows) if i not in name_of]
+        texts = [i for i in sorted(name_of) if i not in {*roles, *special}]
+        beyond = [token for token, i in ids.items() if i >= self.rows and token not in self.named.values()]
+        if beyond:
+            raise UserError(f"its tokenizer has the token {beyond[0]!r}, but its model only {self.rows} ids")
+        names = [name_of.get(i, f"<row {i}>") for i in (*mask, *more, *empty)]
+        self.theirs = [*roles, *mask, *more, *empty, *texts]
+        self.mask = len(SPECIALS) if mask else None  # our id of the mask token
+        super().__init__(
+            self.writes,
+            [name_of[i] for i in texts],
+            (*SPECIALS, *(f"{name} {i}" if name in SPECIALS else name for i, name in enumerate(names))),
+        )
+        taken: set[int] = {-1}
+        self.speaks = [False] * self.size
+        for own in (EOS, PAD, UNK, BOS, *range(len(SPECIALS), self.size)):
+            self.speaks[own] = self.theirs[own] not in taken
+            taken.add(self.theirs[own])
+        self.ours = [UNK] * (self.rows)  # for each id of the folder, ours in a text
+        for own, their in enumerate(self.theirs):
+            if self.speaks[own]:
+                self.ours[their] = own
+        self.start = BOS if self.start_row in (None, roles[BOS]) else self.ours[self.start_row]
+        if roles[UNK] >= 0:
+            self.ours[roles[UNK]] = UNK
+
+    def _own(self, their: int) -> int:
+        return self.ours[their] if their < self.rows else UNK
+
+    def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
+        return self._encode_all([encodable(text) for text in texts], continued=continued)
+
+    def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
+        with library("split a text"):
+            encodings = self.inner.encode_batch_fast(texts, add_special_tokens=False)
+        return [[self._own(their) for their in encoding.ids] for encoding in encodings]
+
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        with library("split a text"):
+            encoding = self.inner.encode(text, add_special_tokens=False)
+        spans = []
+        for their, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            space = len(text[start:end]) - len(text[start:end].lstrip(" "))
+            spans.append((self._own(their), start + space if start + space < end else start, end))
+        return spans
+
+    def pieces(self, text: str) -> list[Piece]:
+        spans = self.spans(encodable(text))
+        words = word_of(text, (start for _, start, _ in spans))
+        return [
+            Piece(token, text[start:end], start, end, word)
+            for (token, start, end), word in zip(spans, words, strict=True)
+        ]
+
+    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
+        if self.decoder_kind == "ByteLevel":
+            return texts_of_bytes(
+                next(unknowns).encode() if token == UNK else self._bytes(token) if token >= self.offset else b""
+                for token in ids
+            )
+        chunks, first = [], True
+        for token in ids:
+            has_text = token == UNK or token >= self.offset
+            if token == UNK:
+                chunks.append(self._text("x", first)[:-1] + next(unknowns))
+            else:
+                chunks.append(self._text(self.vocabulary[token - self.offset], first) if has_text else "")
+            first = first and not has_text
+        return chunks
+
+    def _text(self, token: str, first: bool) -> str:
+        if self.decoder_kind is None:
+            return token if first else f" {token}"
+        text: str = self.decoder.decode([token] if first else ["", token])
+        return text
+
+    def _bytes(self, token: int) -> bytes:
+        written = self.vocabulary[token - self.offset]
+        found = [BYTE.get(character, -1) for character in written]
+        return written.encode() if -1 in found else bytes(found)
+
+    def show(self, token: int) -> str:
+        if self.decoder_kind == "ByteLevel":
+            text = self._bytes(token).decode("utf-8", "backslashreplace")
+        else:
+            text = self._text(self.vocabulary[token - self.offset], first=False)
+        return text if text.isspace() or not text else text.removeprefix(" ")
+
+    def to_json(self) -> dict[str, Any]:
+        others = {"rows": self.rows, "start": self.start_row, "pipeline": self.pipeline}
+        return {"kind": self.kind, "named": self.named, "others": self.others} | others
+
+    @classmethod
+    def from_saved(cls, saved: dict[str, Any]) -> Imported:
+        """Read what `to_json` wrote; whatever is invalid is refused."""
+        named, rows, start = valid_names(saved)
+        pipeline, others = saved.get("pipeline"), saved.get("others")
+        if not isinstance(pipeline, dict) or not isinstance(others, list) or not is_texts(others):
+            raise UserError("its pipeline or its special tokens are not valid")
+        return cls(pipeline, named, others, rows=rows, start=start)
+
+    def write(self, folder: Path, target: Imported | None = None) -> None:
+        """Write the files from which `transformers` reads the same tokenizer; both sides of a model have one."""
+        write_pipeline(folder, self.pipeline, self.named, self.others)
+
+
+def valid_names(saved: dict[str, Any]) -> tuple[dict[str, str], int, int | None]:
+    """The special tokens, the number of rows and the start that a saved tokenizer has, or a sentence."""
+    named, rows, start = saved.get("named"), saved.get("rows"), saved.get("start")
+    if not isinstance(named, dict) or not named.keys() <= set(NAMED) or not is_texts(list(named.values())):
+        raise UserError("its named special tokens are not valid")
+    if type(rows) is not int or not isinstance(start, int | None):
+        raise UserError("its number of rows or its start is not a number")
+    return named, rows, start
+
+
+def write_pipeline(
+    folder: Path, pipeline: Pipeline, named: Mapping[str, str], others: Sequence[str], *, typed: bool = True
+) -> None:
+    """Write tokenizer.json and what `transformers` reads beside it; `typed`: special tokens are looked for in text."""
+    more = {"additional_special_tokens": list(others)} if others else {}
+    how = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    write_json(folder / "tokenizer.json", pipeline)
+    write_json(folder / "tokenizer_config.json", how | {"split_special_tokens": not typed, **named} | more)
+    write_json(folder / "special_tokens_map.json", {**named, **more})
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_atomically(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+BYTE = byte_of_character()
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """Sort key by which <extra_id_2> comes before <extra_id_10>."""
+    return re.sub(r"\d+", "", name), len(name), name
+
+
+def running(pipeline: Pipeline, specials: set[str]) -> tokenizers.Tokenizer:
+    """The pipeline as it splits texts here: the same every time, without padding, and blind to special tokens."""
+    with library("be read"):
+        run = {**pipeline, "truncation": None, "padding": None, "post_processor": None}
+        model = run["model"] = {**pipeline["model"]}
+        model.pop("dropout", None)
+        if (kind := model.get("type")) not in ("BPE", "Unigram", "WordPiece", "WordLevel", None):
+            raise UserError(f"its tokenizer is of the kind {kind!r}, which cannot be run")
+        check_charsmaps(pipeline.get("normalizer"))
+        vocabulary = model["vocab"]
+
+        def hidden(token: str) -> str:
+            return HIDDEN + token if token in specials else token
+
+        whole = "merges" not in model or model.get("ignore_merges")  # a word of the vocabulary is found as it is
+        if whole and isinstance(vocabulary, list):
+            model["vocab"] = [(hidden(token), score) for token, score in vocabulary]
+        elif whole:
+            model["vocab"] = {hidden(token): i for token, i in vocabulary.items()}
+            if isinstance(model.get("unk_token"), str):
+                model["unk_token"] = hidden(model["unk_token"])
+        added = pipeline.get("added_tokens") or []
+        # a token that only this list has is given the next id, with its own name or a hidden one
+        run["added_tokens"] = [
+            {**each, "content": hidden(each["content"]) if whole else each["content"], "special": True}
+            if each["content"] in specials
+            else each
+            for each in added
+        ]
+        inner = tokenizers.Tokenizer.from_str(json.dumps(run))
+        inner.encode_special_tokens = True
+        return inner
+
+
+def check_charsmaps(normaliser: Any) -> None:
+    """Refuse tables of characters on which the library would panic."""
+    if isinstance(normaliser, dict):
+        for each in normaliser.get("normalizers") or ():
+            check_charsmaps(each)
+        if normaliser.get("type") == "Precompiled":
+            charsmap = b64decode(normaliser["precompiled_charsmap"], validate=True)
+            size = int.from_bytes(charsmap[:4], "little")
+            if size % 4 or not 1024 <= size <= len(charsmap) - 4:
+                raise UserError("its table of characters is damaged")
+            charsmap[4 + size :].decode()
