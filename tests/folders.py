@@ -10,9 +10,10 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-WORDS = """the of and a film was good bad watching watched watcher dog dogs house l'homme été hélas naïve café Straße
+TEXT = """the of and a film was good bad watching watched watcher dog dogs house l'homme été hélas naïve café Straße
 größer über señor mañana Œuvre don't isn't they'll well-known 3.5 1,000 42 2024 Москва собака быстро ελληνικά λόγος
-हिन्दी भाषा 日本 語 中文 東京 한국 말 שלום سلام İstanbul ﬁne e\u0301te\u0301 ½ ① Ⅳ""".split()
+हिन्दी भाषा 日本 語 中文 東京 한국 말 שלום سلام İstanbul ﬁne e\u0301te\u0301 ½ ① Ⅳ"""
+WORDS = TEXT.split()
 RARE = list("😀👩‍💻❤️\u0301\u0323\u0327ꙮ𝔘𝛀ﷺ\u1112\u1161\u11ab〆々ｶﾞ﷼ǅ") + [
     "\u00ad",
     "\u200b",
@@ -147,7 +148,7 @@ def albert(folder: Path) -> None:
         bos_id=-1,
         eos_id=-1,
         control_symbols="[CLS],[SEP],[MASK]",
-        user_defined_symbols='(,),",-,.,–,£,€',
+        user_defined_symbols="(,),-,.,–,£,€",
     )
     write(folder, "tokenizer_config.json", {})
     write(folder, "config.json", {"model_type": "albert"})
@@ -161,10 +162,10 @@ def marian(folder: Path, *, apart: bool = False) -> None:
     for side, seed in (("source", 0), ("target", 200)):
         sentence_piece(folder / f"{side}.spm", 260 + seed // 4, seed, bos_id=-1)
         model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
-        sides[side] = [model.id_to_piece(i) for i in range(2, model.get_piece_size()) if i % 17]
+        sides[side] = [model.id_to_piece(i) for i in range(2, model.get_piece_size()) if i % 17 != 9]
 
     def ids(*pieces: str) -> dict[str, int]:
-        kept = list(dict.fromkeys(["</s>", "<unk>", *pieces, ">>fra<<", "日", "<pad>"]))
+        kept = list(dict.fromkeys(["</s>", "<unk>", "▁", *pieces, ">>fra<<", "日", "<pad>"]))
         return {piece: i for i, piece in enumerate(kept)}
 
     source, target = (

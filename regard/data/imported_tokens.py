@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers.models import Unigram
 
 from regard.data.files import reason, write_atomically
 from regard.data.text import encodable
@@ -52,7 +53,7 @@ def library(doing: str) -> Iterator[None]:
 class Imported(Tokenizer):
     """A pipeline of the `tokenizers` library. `named`: the folder's special tokens, by what they are for; `others`:
     special tokens that are for nothing known here; `rows`: how many ids its model has; `start`: the folder's id that
-    its decoder begins with."""
+    its decoder begins with; `settings`: what else its tokenizer_config.json says, which is written again."""
 
     writes: Foreign = "imported"
 
@@ -64,7 +65,9 @@ class Imported(Tokenizer):
         *,
         rows: int | None = None,
         start: int | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        self.settings = dict(settings or {})
         self.pipeline, self.named, self.others = pipeline, dict(named), tuple(others)
         decoder = pipeline.get("decoder")
         self.decoder_kind = decoder.get("type") if isinstance(decoder, dict) else decoder
@@ -75,7 +78,7 @@ class Imported(Tokenizer):
         ids = {token.removeprefix(HIDDEN): i for token, i in self.inner.get_vocab().items()}
         self._number(ids, rows, start)
         with library("split a text"):
-            self.inner.encode("a \U000e0001")  # something unknown, for which some pipelines have no token
+            self.inner.encode("a ꙮ")  # something unknown, for which some pipelines have no token
 
     def _number(self, ids: dict[str, int], rows: int | None, start: int | None) -> None:
         """Give each id of the folder one of ours."""
@@ -141,7 +144,7 @@ class Imported(Tokenizer):
 
     def pieces(self, text: str) -> list[Piece]:
         spans = self.spans(encodable(text))
-        words = word_of(text, (start for _, start, _ in spans))
+        words = word_of(encodable(text), (start for _, start, _ in spans))
         return [
             Piece(token, text[start:end], start, end, word)
             for (token, start, end), word in zip(spans, words, strict=True)
@@ -182,21 +185,31 @@ class Imported(Tokenizer):
         return text if text.isspace() or not text else text.removeprefix(" ")
 
     def to_json(self) -> dict[str, Any]:
-        others = {"rows": self.rows, "start": self.start_row, "pipeline": self.pipeline}
-        return {"kind": self.kind, "named": self.named, "others": self.others} | others
+        names = {"named": self.named, "others": list(self.others), "settings": self.settings}
+        return {"kind": self.kind, **names, "rows": self.rows, "start": self.start_row, "pipeline": self.pipeline}
 
     @classmethod
     def from_saved(cls, saved: dict[str, Any]) -> Imported:
         """Read what `to_json` wrote; whatever is invalid is refused."""
         named, rows, start = valid_names(saved)
-        pipeline, others = saved.get("pipeline"), saved.get("others")
+        pipeline, others, settings = (saved.get(key) for key in ("pipeline", "others", "settings"))
         if not isinstance(pipeline, dict) or not isinstance(others, list) or not is_texts(others):
             raise UserError("its pipeline or its special tokens are not valid")
-        return cls(pipeline, named, others, rows=rows, start=start)
+        if not isinstance(settings, dict) or settings != plain_settings(settings):
+            raise UserError("its settings are not valid")
+        return cls(pipeline, named, others, rows=rows, start=start, settings=settings)
 
     def write(self, folder: Path, target: Imported | None = None) -> None:
         """Write the files from which `transformers` reads the same tokenizer; both sides of a model have one."""
-        write_pipeline(folder, self.pipeline, self.named, self.others)
+        write_pipeline(folder, self.pipeline, self.named, self.others, self.settings)
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, bool | int | str]:
+    """The settings that are switches, numbers and words; those that name code or other files are left out."""
+    left_out = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file", "chat_template", *NAMED)
+    return {
+        name: each for name, each in settings.items() if isinstance(each, bool | int | str) and name not in left_out
+    }
 
 
 def valid_names(saved: dict[str, Any]) -> tuple[dict[str, str], int, int | None]:
@@ -210,13 +223,12 @@ def valid_names(saved: dict[str, Any]) -> tuple[dict[str, str], int, int | None]
 
 
 def write_pipeline(
-    folder: Path, pipeline: Pipeline, named: Mapping[str, str], others: Sequence[str], *, typed: bool = True
+    folder: Path, pipeline: Pipeline, named: Mapping[str, str], others: Sequence[str], settings: Mapping[str, Any]
 ) -> None:
-    """Write tokenizer.json and what `transformers` reads beside it; `typed`: special tokens are looked for in text."""
+    """Write tokenizer.json and what `transformers` reads beside it."""
     more = {"additional_special_tokens": list(others)} if others else {}
-    how = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     write_json(folder / "tokenizer.json", pipeline)
-    write_json(folder / "tokenizer_config.json", how | {"split_special_tokens": not typed, **named} | more)
+    write_json(folder / "tokenizer_config.json", {**settings, **named, **more})
     write_json(folder / "special_tokens_map.json", {**named, **more})
 
 
@@ -263,6 +275,8 @@ def running(pipeline: Pipeline, specials: set[str]) -> tokenizers.Tokenizer:
         ]
         inner = tokenizers.Tokenizer.from_str(json.dumps(run))
         inner.encode_special_tokens = True
+        if isinstance(vocabulary, list):  # the library reads scores in JSON without their last bit, which may decide
+            inner.model = Unigram(model["vocab"], model.get("unk_id"), bool(model.get("byte_fallback")))
         return inner
 
 

@@ -13,6 +13,7 @@ are special; what they leave out is as `transformers` has it for the family. Not
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Inner
 
 from regard.data.files import read_limited, reason
-from regard.data.imported_tokens import NAMED, Imported, check_charsmaps, library, write_pipeline
+from regard.data.imported_tokens import NAMED, Imported, check_charsmaps, library, plain_settings, write_pipeline
 from regard.data.sentencepiece import CONTROL, SPACE, USER, Marian, SentencePieceModel, valid_ids
 from regard.data.tokens import SPLIT_WITH_SPACE, BytePairs, Listed, Tokenizer
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
 
 LARGEST = 128_000_000  # bytes of a file
+UNTYPED = "\ufffe"  # a word that no text has
 BEFORE = "restore the folder's own file"
 
 Config = dict[str, Any]
@@ -130,9 +132,9 @@ class Files:
         """The one tokenizer of a folder."""
         with library("be read"):
             if self.has("tokenizer.json"):
-                pipeline = self.json("tokenizer.json")
-                check_charsmaps(pipeline.get("normalizer"))
-                inner = Inner.from_str(json.dumps(pipeline))
+                written = self.json("tokenizer.json")
+                check_charsmaps(written.get("normalizer"))
+                inner = Inner.from_str(json.dumps(written))
             elif self.has("vocab.txt"):
                 inner = self.word_piece()
             elif self.has("merges.txt"):
@@ -144,16 +146,20 @@ class Files:
             named, added = self.special_tokens()
             if not self.has("tokenizer.json"):
                 self.finish(inner, named)
-            inner.add_tokens([token for token in added if inner.token_to_id(token.content) is None or token.special])
+            known = {token.content for token in inner.get_added_tokens_decoder().values()}
+            inner.add_tokens([token for token in added if token.content not in known])
             pipeline = json.loads(inner.to_str())
+            if self.has("tokenizer.json"):
+                pipeline["model"] = written["model"]  # to the last bit
         special = [each["content"] for each in pipeline["added_tokens"] if each["special"]]
         for what in ("bos", "eos", "pad"):  # names that only config.json gives
             token = inner.id_to_token(i) if (i := self.number(f"{what}_token_id")) is not None else None
             if f"{what}_token" not in named and token is not None and self.family == {}:
                 named[f"{what}_token"] = token
         others = [token for token in special if token not in named.values()]
-        rows = self.number("vocab_size")
-        return Imported(pipeline, named, others, rows=rows, start=self.number("decoder_start_token_id"))
+        rows, start = self.number("vocab_size"), self.number("decoder_start_token_id")
+        unnamed = {} if self.family else {"tokenizer_class": "PreTrainedTokenizerFast"}
+        return Imported(pipeline, named, others, rows=rows, start=start, settings=unnamed | plain_settings(self.how))
 
     def finish(self, inner: Inner, named: dict[str, str]) -> None:
         """Let `transformers` put the special tokens around a text that it puts there for this family."""
@@ -274,6 +280,9 @@ def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> No
     elif isinstance(tokenizer, Listed) and tokenizer.kind in ("characters", "given"):
         inner = Inner(models.WordLevel(ids, unk_token=SPECIALS[UNK]))
         one = tokenizer.kind == "characters"
+        if not one:  # a word that is spelt as a special token is an unknown one
+            typed = "|".join(map(re.escape, tokenizer.specials))
+            steps.append(normalizers.Replace(Regex(f"(?<![^ ])(?:{typed})(?![^ ])"), UNTYPED))
         pattern, behaviour = (Regex(r"(?m)."), "isolated") if one else (" ", "removed")
         inner.pre_tokenizer = pre_tokenizers.Split(pattern, behaviour)
         inner.decoder = decoders.Fuse() if one else None
@@ -290,5 +299,5 @@ def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> No
         json.loads(inner.to_str()),
         {what: SPECIALS[i] for what, i in named.items()},
         tokenizer.specials[len(SPECIALS) :],
-        typed=False,
+        {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True},
     )
