@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +17,8 @@ from regard.data.fields import Fields, TextField
 from regard.data.imported_tokens import Imported
 from regard.data.sentencepiece import SentencePieceModel
 from regard.data.tokens import Tokenizer
-from regard.exchange.tokenizer_files import read_tokenizers, write_own
+from regard.exchange.own_tokenizers import write_own
+from regard.exchange.tokenizer_files import read_tokenizers
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
 
 pytest.importorskip("sentencepiece")
@@ -162,11 +164,41 @@ def test_a_padding_token_beyond_the_rows_of_the_model_is_none(made: Path, tmp_pa
     assert read_tokenizers(tmp_path)["source"].theirs[PAD] == peer.pad_token_id
 
 
+ADDED = ["a newword b", "anewword", "newword [X1]newword", "newwords"]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "roberta", "t5"])
+def test_tokens_that_were_added_later_are_found_in_text(made: Path, tmp_path: Path, family: str) -> None:
+    peer = peer_of(made / family)
+    peer.add_tokens(["newword"])
+    peer.add_special_tokens({"additional_special_tokens": ["[X1]", "[X10]", "[X2]"]})
+    peer.save_pretrained(tmp_path)
+    folders.write(tmp_path, "config.json", {"model_type": family, "vocab_size": len(peer)})
+    tokenizer = read_tokenizers(tmp_path)["source"]
+    texts = [text.replace("[X1]", "") for text in ADDED]
+    assert ours_of(tokenizer, [*texts, *TEXTS]) == theirs_of(peer_of(tmp_path), [*texts, *TEXTS], "source")
+    assert tokenizer.vocabulary.index("newword") + tokenizer.offset in tokenizer.encode(ADDED[0])
+    assert [name for name in tokenizer.specials if "[X" in name] == ["[X1]", "[X2]", "[X10]"]
+    assert tokenizer.specials.index("[X1]") not in tokenizer.encode("a [X1]")
+    assert tokenizer.theirs[tokenizer.specials.index("[X10]")] == peer.convert_tokens_to_ids("[X10]")
+
+
+def test_added_tokens_in_files_of_earlier_versions_are_read(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "bert", tmp_path, dirs_exist_ok=True)
+    size = json.loads((tmp_path / "config.json").read_text())["vocab_size"]
+    folders.write(tmp_path, "config.json", {"model_type": "bert", "vocab_size": size + 2})
+    folders.write(tmp_path, "added_tokens.json", {"[X1]": size + 1, "newword": size})
+    folders.write(tmp_path, "special_tokens_map.json", {"cls_token": "[CLS]", "extra_special_tokens": ["[X1]"]})
+    tokenizer, peer = read_tokenizers(tmp_path)["source"], peer_of(tmp_path)
+    assert ours_of(tokenizer, [ADDED[0], *TEXTS]) == theirs_of(peer, [ADDED[0], *TEXTS], "source")
+    assert tokenizer.theirs[tokenizer.specials.index("[X1]")] == peer.convert_tokens_to_ids("[X1]") == size + 1
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_keeps_an_imported_tokenizer(made: Path, family: str) -> None:
     sides = read_tokenizers(made / family)
     fields = Fields({side: TextField(tokenizer, begins=side == "target") for side, tokenizer in sides.items()})
-    assert fields.joint is ("marian" not in family)
+    assert fields.joint is (family != "marian-apart")
     again = Fields.from_json(fields.to_json(), {"source": TextField, "target": TextField})
     assert again.joint is fields.joint
     for side, tokenizer in sides.items():
@@ -243,6 +275,7 @@ DAMAGE: list[tuple[str, str, Any]] = [
     ("gpt2", "vocab.json", b'{"a": "b"}'),
     ("gpt2", "vocab.json", b'{"a": -1}'),
     ("gpt2", "vocab.json", b"{}"),
+    ("gpt2", "vocab.json", b'{"<|endoftext|>": 4294967295}'),
     ("gpt2", "merges.txt", b"a b c\n"),
     ("gpt2", "merges.txt", "#version\n日 本\n".encode()),
     ("gpt2", "merges.txt", b"alone\n"),
@@ -307,6 +340,10 @@ def test_a_sentencepiece_model_of_another_kind_is_refused(tmp_path: Path) -> Non
 
 
 def test_pipes_and_huge_files_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(UserError, match="there is no tokenizer.json"):
+        read_tokenizers(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer.json").touch()
     with (tmp_path / "tokenizer.json").open("r+b") as file:
         file.truncate(200_000_000)

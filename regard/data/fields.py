@@ -25,7 +25,7 @@ from regard.checkpoint import FORMAT
 from regard.config import choose
 from regard.data.files import read_own, reason
 from regard.data.imported_tokens import Imported
-from regard.data.sentencepiece import Marian
+from regard.data.marian_tokens import Marian
 from regard.data.tokens import PairTokens, Tokenizer, is_texts
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
@@ -239,7 +239,7 @@ class Fields(dict[str, Field]):
     def joint(self) -> bool:
         """Whether source and target share one vocabulary."""
         both = [field.tokenizer for field in self.values() if isinstance(field, TextField)]
-        return len(both) > 1 and both[0] is both[1]
+        return len(both) > 1 and both[0].same_ids(both[1])
 
     @property
     def shapes(self) -> Shapes:
@@ -280,7 +280,7 @@ class Fields(dict[str, Field]):
         saved: dict[str, Any] = {}
         for side, field in self.items():
             saved[side] = {"kind": field.kind, **field.to_json()}
-        if self.joint:
+        if self.joint and self.tokenizer("source") is self.tokenizer("target"):
             saved["target"]["tokenizer"] = "source"
         return json.dumps({"format": FORMAT, "sides": saved}, ensure_ascii=False)
 

@@ -34,6 +34,7 @@ from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DECODERS = ("ByteLevel", "WordPiece", "Metaspace")
 MOST_ROWS = 4_000_000
+BYTE = byte_of_character()
 HIDDEN = "\uffff "  # before the name of a special token, so that no text is split into it: there is a space in it
 
 Pipeline = dict[str, Any]  # what tokenizer.json says
@@ -82,39 +83,38 @@ class Imported(Tokenizer):
 
     def _number(self, ids: dict[str, int], rows: int | None, start: int | None) -> None:
         """Give each id of the folder one of ours."""
-        self.rows = max(ids.values(), default=-1) + 1 if rows is None else rows
-        if not 0 < self.rows <= MOST_ROWS:
-            raise UserError(f"its tokenizer has {self.rows} ids, and not between 1 and {MOST_ROWS}")
+        last = max(ids.values(), default=-1)
+        self.rows = last + 1 if rows is None else rows
+        if not 0 < self.rows <= MOST_ROWS or last >= MOST_ROWS:
+            raise UserError(f"its ids end at {max(last, self.rows)}, and not between 1 and {MOST_ROWS}")
         self.start_row = start if start is not None and 0 <= start < self.rows else None
         place = {token: i for token, i in ids.items() if i < self.rows}
         named = {what: place[token] for what, token in self.named.items() if token in place}
-        ends = [named.get(what, -1) for what in ("pad_token", "sep_token", "eos_token", "unk_token")]
-        first = [named.get("cls_token"), named.get("bos_token"), self.start_row, -1]
-        begin = next(i for i in first if i is not None)
-        roles = [ends[0], begin, ends[1] if ends[1] >= 0 else ends[2], ends[3]]
+        start = -1 if self.start_row is None else self.start_row
+        begin = named.get("cls_token", named.get("bos_token", start))
+        end = named.get("sep_token", named.get("eos_token", -1))
+        roles = [named.get("pad_token", -1), begin, end, named.get("unk_token", -1)]
         mask = [named["mask_token"]] if named.get("mask_token", -1) not in (-1, *roles) else []
         special = {place[token] for token in (*self.named.values(), *self.others) if token in place}
         name_of = {i: token for token, i in place.items()}
         more = sorted(special - {*roles, *mask}, key=lambda i: _natural(name_of[i]))
         empty = [i for i in range(self.rows) if i not in name_of]
-        texts = [i for i in sorted(name_of) if i not in {*roles, *special}]
-        beyond = [token for token, i in ids.items() if i >= self.rows and token not in self.named.values()]
-        if beyond:
+        silent = {*roles, *special}
+        texts = [i for i in sorted(name_of) if i not in silent]
+        known = {*self.named.values(), *self.others}
+        if beyond := [token for token, i in ids.items() if i >= self.rows and token not in known]:
             raise UserError(f"its tokenizer has the token {beyond[0]!r}, but its model only {self.rows} ids")
         names = [name_of.get(i, f"<row {i}>") for i in (*mask, *more, *empty)]
         self.theirs = [*roles, *mask, *more, *empty, *texts]
         self.mask = len(SPECIALS) if mask else None  # our id of the mask token
-        super().__init__(
-            self.writes,
-            [name_of[i] for i in texts],
-            (*SPECIALS, *(f"{name} {i}" if name in SPECIALS else name for i, name in enumerate(names))),
-        )
+        others = (f"{name} {i}" if name in SPECIALS else name for i, name in enumerate(names))
+        super().__init__(self.writes, [name_of[i] for i in texts], (*SPECIALS, *others))
         taken: set[int] = {-1}
         self.speaks = [False] * self.size
         for own in (EOS, PAD, UNK, BOS, *range(len(SPECIALS), self.size)):
             self.speaks[own] = self.theirs[own] not in taken
             taken.add(self.theirs[own])
-        self.ours = [UNK] * (self.rows)  # for each id of the folder, ours in a text
+        self.ours = [UNK] * max(self.rows, last + 1)  # for each id of the pipeline, ours in a text
         for own, their in enumerate(self.theirs):
             if self.speaks[own]:
                 self.ours[their] = own
@@ -122,16 +122,13 @@ class Imported(Tokenizer):
         if roles[UNK] >= 0:
             self.ours[roles[UNK]] = UNK
 
-    def _own(self, their: int) -> int:
-        return self.ours[their] if their < self.rows else UNK
-
     def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
         return self._encode_all([encodable(text) for text in texts], continued=continued)
 
     def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         with library("split a text"):
             encodings = self.inner.encode_batch_fast(texts, add_special_tokens=False)
-        return [[self._own(their) for their in encoding.ids] for encoding in encodings]
+        return [[self.ours[their] for their in encoding.ids] for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         with library("split a text"):
@@ -139,16 +136,13 @@ class Imported(Tokenizer):
         spans = []
         for their, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             space = len(text[start:end]) - len(text[start:end].lstrip(" "))
-            spans.append((self._own(their), start + space if start + space < end else start, end))
+            spans.append((self.ours[their], start + space if start + space < end else start, end))
         return spans
 
     def pieces(self, text: str) -> list[Piece]:
         spans = self.spans(encodable(text))
         words = word_of(encodable(text), (start for _, start, _ in spans))
-        return [
-            Piece(token, text[start:end], start, end, word)
-            for (token, start, end), word in zip(spans, words, strict=True)
-        ]
+        return [Piece(i, text[start:end], start, end, word) for (i, start, end), word in zip(spans, words, strict=True)]
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         if self.decoder_kind == "ByteLevel":
@@ -158,12 +152,11 @@ class Imported(Tokenizer):
             )
         chunks, first = [], True
         for token in ids:
-            has_text = token == UNK or token >= self.offset
-            if token == UNK:
-                chunks.append(self._text("x", first)[:-1] + next(unknowns))
+            if token >= self.offset:
+                chunks.append(self._text(self.vocabulary[token - self.offset], first))
             else:
-                chunks.append(self._text(self.vocabulary[token - self.offset], first) if has_text else "")
-            first = first and not has_text
+                chunks.append(self._text("x", first)[:-1] + next(unknowns) if token == UNK else "")
+            first = first and token < self.offset and token != UNK
         return chunks
 
     def _text(self, token: str, first: bool) -> str:
@@ -183,6 +176,14 @@ class Imported(Tokenizer):
         else:
             text = self._text(self.vocabulary[token - self.offset], first=False)
         return text if text.isspace() or not text else text.removeprefix(" ")
+
+    def same_ids(self, other: Tokenizer) -> bool:
+        return isinstance(other, Imported) and (self.theirs, self.vocabulary) == (other.theirs, other.vocabulary)
+
+    def continues(self, token: int) -> bool:
+        if self.decoder_kind == "ByteLevel":
+            return not self._bytes(token)[:1].isspace()
+        return not self._text(self.vocabulary[token - self.offset], first=False).startswith(" ")
 
     def to_json(self) -> dict[str, Any]:
         names = {"named": self.named, "others": list(self.others), "settings": self.settings}
@@ -206,10 +207,8 @@ class Imported(Tokenizer):
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, bool | int | str]:
     """The settings that are switches, numbers and words; those that name code or other files are left out."""
-    left_out = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file", "chat_template", *NAMED)
-    return {
-        name: each for name, each in settings.items() if isinstance(each, bool | int | str) and name not in left_out
-    }
+    out = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file", "chat_template", *NAMED)
+    return {name: each for name, each in settings.items() if isinstance(each, bool | int | str) and name not in out}
 
 
 def valid_names(saved: dict[str, Any]) -> tuple[dict[str, str], int, int | None]:
@@ -220,6 +219,15 @@ def valid_names(saved: dict[str, Any]) -> tuple[dict[str, str], int, int | None]
     if type(rows) is not int or not isinstance(start, int | None):
         raise UserError("its number of rows or its start is not a number")
     return named, rows, start
+
+
+def valid_ids(ids: Any) -> dict[str, int]:
+    """Refuse what is not a vocabulary: texts, each with a number."""
+    if not isinstance(ids, dict) or not is_texts(list(ids)) or not {*map(type, ids.values())} <= {int}:
+        raise UserError("its vocabulary does not give each token a number")
+    if min(ids.values(), default=-1) < 0:
+        raise UserError("its vocabulary is empty or has numbers below 0")
+    return ids
 
 
 def write_pipeline(
@@ -234,9 +242,6 @@ def write_pipeline(
 
 def write_json(path: Path, content: Any) -> None:
     write_atomically(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-
-
-BYTE = byte_of_character()
 
 
 def _natural(name: str) -> tuple[str, int, str]:

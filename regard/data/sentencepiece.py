@@ -1,4 +1,4 @@
-"""SentencePiece models (Kudo 2018): their files, their normaliser, and the tokenizers of Marian, which use them as is.
+"""SentencePiece models (Kudo 2018): their files, their normaliser and how they split a text.
 
 A file is a message of the protobuf wire format: pieces with scores and kinds, how it was trained, how it normalises.
 The normaliser replaces the longest match of a table, a double-array trie over UTF-8 (Darts), squeezes white space and
@@ -11,18 +11,14 @@ from __future__ import annotations
 import struct
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from tokenizers import decoders
-
-from regard.data.files import write_atomically
-from regard.data.imported_tokens import Imported, check_charsmaps, library, valid_names, write_json
+from regard.data.imported_tokens import check_charsmaps, library
 from regard.data.tokens import is_texts
-from regard.interface import UNK, UserError
+from regard.interface import UserError
 
 SPACE = "▁"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # kinds of pieces
@@ -261,78 +257,3 @@ def _field(number: int, value: int | bytes, wire: int = BYTES) -> bytes:
     if isinstance(value, int):
         return _number(number << 3 | VARINT) + _number(value)
     return _number(number << 3 | wire) + (_number(len(value)) if wire == BYTES else b"") + value
-
-
-class Marian(Imported):
-    """One side of a Marian model: pieces by a sentencepiece model, ids by a vocabulary, which both sides may share. A
-    text may begin with a language code of the vocabulary, such as >>fra<<."""
-
-    writes = "marian"
-
-    def __init__(
-        self, model: SentencePieceModel, ids: dict[str, int], named: dict[str, str], *, rows: int, start: int | None
-    ) -> None:
-        self.model, self.ids, self.named, self.others = model, ids, named, ()
-        self.decoder_kind, self.decoder = "Metaspace", decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-        self._number(ids, rows, start)
-
-    def _id(self, piece: str) -> int:
-        return self.ours[self.ids[piece]] if piece in self.ids else UNK
-
-    def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
-        return [[token for token, _, _ in self.spans(text)] for text in texts]
-
-    def spans(self, text: str) -> list[tuple[int, int, int]]:
-        behind = text.find("<<") + 2 if text.startswith(">>") and "<<" in text else 0
-        spans = [(self._id(text[:behind]), 0, behind)] if behind else []
-        normalised, origins = self.model.normalise(text[behind:])
-        for start, end in self.model.split(normalised):
-            piece = normalised[start:end]
-            first = min(start + len(piece) - len(piece.lstrip(SPACE)), end - 1)  # without the space before it
-            spans.append((self._id(piece), behind + origins[first][0], behind + origins[end - 1][1]))
-        return spans
-
-    def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
-        chunks = super().chunks(ids, unknowns)
-        for place in range(len(chunks)):
-            chunks[place] = chunks[place].lstrip()
-            if chunks[place]:
-                break
-        for place in reversed(range(len(chunks))):
-            chunks[place] = chunks[place].rstrip()
-            if chunks[place]:
-                break
-        return chunks
-
-    def to_json(self) -> dict[str, Any]:
-        rest = {"rows": self.rows, "start": self.start_row, "ids": self.ids, "model": self.model.to_json()}
-        return {"kind": self.kind, "named": self.named} | rest
-
-    @classmethod
-    def from_saved(cls, saved: dict[str, Any]) -> Marian:
-        named, rows, start = valid_names(saved)
-        return cls(
-            SentencePieceModel.from_json(saved.get("model")), valid_ids(saved.get("ids")), named, rows=rows, start=start
-        )
-
-    def write(self, folder: Path, target: Imported | None = None) -> None:
-        """Write the files from which `transformers` reads the same tokenizer; `target`: that of the other side."""
-        other = target if isinstance(target, Marian) else self
-        apart = other.ids != self.ids
-        write_atomically(folder / "source.spm", self.model.serialise())
-        write_atomically(folder / "target.spm", other.model.serialise())
-        write_json(folder / "vocab.json", self.ids)
-        if apart:
-            write_json(folder / "target_vocab.json", other.ids)
-        how = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": apart, "clean_up_tokenization_spaces": False}
-        write_json(folder / "tokenizer_config.json", how | self.named)
-        write_json(folder / "special_tokens_map.json", self.named)
-
-
-def valid_ids(ids: Any) -> dict[str, int]:
-    """Refuse what is not a vocabulary: texts, each with a number."""
-    if not isinstance(ids, dict) or not is_texts(list(ids)) or not {*map(type, ids.values())} <= {int}:
-        raise UserError("its vocabulary does not give each token a number")
-    if min(ids.values(), default=-1) < 0:
-        raise UserError("its vocabulary is empty or has numbers below 0")
-    return ids

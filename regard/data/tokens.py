@@ -189,6 +189,14 @@ class Tokenizer(ABC):
     def show(self, token: int) -> str:
         """The token alone, without the space before it."""
 
+    def same_ids(self, other: Tokenizer) -> bool:
+        """Whether an id is the same token in both, however each of them splits a text."""
+        return self is other
+
+    def continues(self, token: int) -> bool:
+        """Whether the token is a sub-word inside a word."""
+        return False
+
     @staticmethod
     def train(
         kind: Kind, lines: Iterable[str], *, size: int | None, at_least: int = 1, specials: Sequence[str] = SPECIALS
@@ -387,6 +395,9 @@ class BytePairs(Tokenizer):
     def show(self, token: int) -> str:
         text = self.bytes[token - self.offset].decode("utf-8", "backslashreplace")
         return text if text.isspace() else text.removeprefix(" ")
+
+    def continues(self, token: int) -> bool:
+        return not self.bytes[token - self.offset][:1].isspace()
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"merges": self.merges}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.tokens import BytePairs, Tokenizer
+from regard.data.tokens import Tokenizer
 from regard.interface import UNK, UserError
 from regard.look.weights import inside
 from regard.run import Run
@@ -71,8 +71,5 @@ def token_of(tokenizer: Tokenizer, word: str) -> int:
 
 def shown(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
     """Return readable names; sub-words inside a word start with a mark."""
-    names = tokenizer.surface(tokens)
-    if not isinstance(tokenizer, BytePairs):
-        return names
-    pieces = [tokenizer.bytes[token - tokenizer.offset] for token in tokens]
-    return [n if piece[:1].isspace() else INSIDE + n for n, piece in zip(names, pieces, strict=True)]
+    names = zip(tokenizer.surface(tokens), tokens, strict=True)
+    return [INSIDE + name if tokenizer.continues(token) else name for name, token in names]

@@ -1,0 +1,56 @@
+"""Tokenizers that were trained here, written for `transformers` with the same ids."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Inner
+
+from regard.data.imported_tokens import write_pipeline
+from regard.data.tokens import SPLIT_WITH_SPACE, BytePairs, Listed, Tokenizer
+from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
+
+UNTYPED = "\ufffe"  # a word that no text has
+
+
+def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> None:
+    """Write a tokenizer that was trained here for `transformers`, with the same ids; `template`: what is put around a
+    text, such as "<bos> $A" or "$A <eos>". Typed special tokens stay characters there, too."""
+    ids = {token: i for i, token in enumerate([*tokenizer.specials, *tokenizer.vocabulary])}
+    if len(ids) < tokenizer.size:
+        raise UserError("This tokenizer has a token that is spelt as a special token: it cannot be exported.")
+    steps: list[Any] = [normalizers.NFC()]
+    if isinstance(tokenizer, BytePairs):
+        inner = Inner(models.BPE(ids, tokenizer.merges))
+        steps.append(normalizers.Prepend(" "))
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.pre_tokenizer = pre_tokenizers.Sequence([SPLIT_WITH_SPACE, level])
+        inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    elif isinstance(tokenizer, Listed) and tokenizer.kind in ("characters", "given"):
+        inner = Inner(models.WordLevel(ids, unk_token=SPECIALS[UNK]))
+        one = tokenizer.kind == "characters"
+        if not one:  # a word that is spelt as a special token is an unknown one
+            typed = "|".join(map(re.escape, tokenizer.specials))
+            steps.append(normalizers.Replace(Regex(f"(?<![^ ])(?:{typed})(?![^ ])"), UNTYPED))
+        pattern, behaviour = (Regex(r"(?m)."), "isolated") if one else (" ", "removed")
+        inner.pre_tokenizer = pre_tokenizers.Split(pattern, behaviour)
+        inner.decoder = decoders.Fuse() if one else None
+    else:
+        wrong = "a model of words leaves out spaces that it never read, which the `tokenizers` library cannot do"
+        raise UserError(f'Its tokens are of the kind {tokenizer.kind}: {wrong}: train one with tokens.kind = "bpe".')
+    inner.normalizer = normalizers.Sequence(steps)
+    inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokenizer.specials])
+    used = [(token, i) for token, i in ids.items() if token in template.split()]
+    inner.post_processor = processors.TemplateProcessing(single=template, pair=f"{template} $B:1", special_tokens=used)
+    named = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS, "unk_token": UNK}
+    write_pipeline(
+        folder,
+        json.loads(inner.to_str()),
+        {what: SPECIALS[i] for what, i in named.items()},
+        tokenizer.specials[len(SPECIALS) :],
+        {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True},
+    )
