@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from itertools import groupby
 from pathlib import Path
@@ -317,6 +318,50 @@ def test_a_damaged_folder_is_one_sentence(made: Path, tmp_path: Path, family: st
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
+JUNK: list[Any] = [None, True, -1, 2**40, 1e300, "", "\ud800", "[MASK]", [], [[]], {}, {"type": "Split"}]
+
+
+def spoilt(content: Any, choose: random.Random) -> Any:
+    """The content with something in it replaced or left out."""
+    inside = isinstance(content, dict | list) and content and choose.random() < 0.9
+    if not inside:
+        return choose.choice(JUNK)
+    keys = list(content) if isinstance(content, dict) else list(range(len(content)))
+    key = choose.choice(keys)
+    copy = content.copy()
+    if choose.random() < 0.1:
+        del copy[key]
+    else:
+        copy[key] = spoilt(content[key], choose)
+    return copy
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
+def test_spoilt_json_is_a_sentence_or_a_tokenizer(made: Path, tmp_path: Path, family: str) -> None:
+    choose = random.Random(11)
+    read_tokenizers(made / family)["source"].write(tmp_path)
+    shutil.copy(made / family / "config.json", tmp_path)
+    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json"]
+    whole = {name: json.loads((tmp_path / name).read_text()) for name in names}
+    refused = 0
+    for _ in range(60):
+        for name in names:
+            spoil = choose.random() < 0.5
+            content = spoilt(whole[name], choose) if spoil else whole[name]
+            (tmp_path / name).write_text(json.dumps(content))
+        try:
+            tokenizer = read_tokenizers(tmp_path)["source"]
+            assert max(tokenizer.encode("the watcher été"), default=0) < tokenizer.size
+            Fields.from_json(
+                Fields({"target": TextField(tokenizer, begins=True)}).to_json(),
+                {"target": TextField},
+            )
+        except UserError as problem:
+            refused += 1
+            assert "\n" not in str(problem) and str(tmp_path) in str(problem)
+    assert 0 < refused < 60
+
+
 @pytest.mark.parametrize("family", ["t5", "marian"])
 def test_a_cut_or_flipped_model_is_a_sentence_or_a_tokenizer(made: Path, tmp_path: Path, family: str) -> None:
     name = "spiece.model" if family == "t5" else "source.spm"
@@ -353,6 +398,7 @@ def test_pipes_and_huge_files_are_refused(tmp_path: Path) -> None:
         read_tokenizers(tmp_path / "nowhere")
 
 
+MODEL = SentencePieceModel(["<unk>", "a"], [0.0, -1.0], [2, 1]).to_json()
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"named": {"pad": "[PAD]"}}),
     ("bert", {"named": {"pad_token": 5}}),
@@ -368,6 +414,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("marian", {"ids": {"a": 1.5}}),
     ("marian", {"model": None}),
     ("marian", {"model": {}}),
+    *(("marian", {"model": {**MODEL, name: wrong}}) for name in MODEL for wrong in (None, [[]], [5], "é", 7)),
 ]
 
 

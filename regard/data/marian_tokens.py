@@ -9,7 +9,8 @@ from typing import Any
 from tokenizers import decoders
 
 from regard.data.files import write_atomically
-from regard.data.imported_tokens import Imported, valid_ids, valid_names, write_json
+from regard.data.imported_tokens import Imported, valid_ids, valid_names
+from regard.data.pipelines import write_json
 from regard.data.sentencepiece import SPACE, SentencePieceModel
 from regard.interface import UNK
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import struct
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from regard.data.imported_tokens import check_charsmaps, library
+from regard.data.pipelines import check_charsmaps, library
 from regard.data.tokens import is_texts
 from regard.interface import UserError
 
@@ -24,6 +24,7 @@ SPACE = "▁"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # kinds of pieces
 UNIGRAM = 1  # kind of model
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5  # wire types of protobuf
+LONGEST = 256  # characters of a piece, or of what is replaced
 PIECE, TRAINER, NORMALISER = 1, 2, 3  # fields of a model
 
 
@@ -41,6 +42,8 @@ class SentencePieceModel:
     def __post_init__(self) -> None:
         if not self.pieces or self.kinds.count(UNKNOWN) != 1:
             raise UserError("it does not have one unknown piece")
+        if max(map(len, self.pieces)) > LONGEST:
+            raise UserError(f"it has a piece of more than {LONGEST} characters")
         if self.charsmap:
             table = b64encode(self.charsmap).decode()
             with library("be read"):
@@ -109,7 +112,9 @@ class SentencePieceModel:
             raise wrong
         if not len(pieces) == len(scores) == len(kinds) or not {*map(type, scores)} <= {float}:
             raise wrong
-        if not {*kinds} <= {*range(NORMAL, BYTE)} or not isinstance(saved["charsmap"], str):
+        if not {*map(type, kinds)} <= {int} or not {*kinds} <= {*range(NORMAL, BYTE)}:
+            raise wrong
+        if not isinstance(saved["charsmap"], str) or {type(saved["prefix"]), type(saved["squeeze"])} != {bool}:
             raise wrong
         with library("be read"):
             return cls(**saved | {"charsmap": b64decode(saved["charsmap"], validate=True)})
@@ -136,10 +141,7 @@ class SentencePieceModel:
 
     def _replaced(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Stretches of the text, each with what it is replaced by."""
-        size = int.from_bytes(self.charsmap[:4], "little")
-        units = memoryview(self.charsmap[4 : 4 + size]).cast("I")
-        strings = self.charsmap[4 + size :]
-        symbols = sorted((piece for piece, kind in self._by_kind if kind == USER), key=len, reverse=True)
+        units, strings, symbols = self._table
         here, count = 0, len(text)
         encoded = [character.encode() for character in text]
         while here < count:
@@ -148,7 +150,7 @@ class SentencePieceModel:
                 here += len(symbol)
                 continue
             end, found, at = here + 1, -1, here
-            node = _offset(units[0]) if size else -1
+            node = _offset(units[0]) if units else -1
             while node >= 0 and at < count:
                 for byte in encoded[at]:
                     node ^= byte
@@ -166,9 +168,13 @@ class SentencePieceModel:
                 yield here, end, strings[found : strings.find(b"\0", found)].decode(errors="replace")
             here = end
 
-    @property
-    def _by_kind(self) -> Iterator[tuple[str, int]]:
-        return zip(self.pieces, self.kinds, strict=True)
+    @cached_property
+    def _table(self) -> tuple[Sequence[int], bytes, list[str]]:
+        """The trie, the replacements, and the symbols that are not replaced, the longest first."""
+        size = int.from_bytes(self.charsmap[:4], "little")
+        symbols = {piece for piece, kind in zip(self.pieces, self.kinds, strict=True) if kind == USER and piece}
+        units = memoryview(self.charsmap[4 : 4 + size]).cast("I")
+        return units, self.charsmap[4 + size :], sorted(symbols, key=len, reverse=True)
 
     @cached_property
     def _known(self) -> tuple[dict[str, float], float, int]:

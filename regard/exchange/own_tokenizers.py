@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Inner
 
-from regard.data.imported_tokens import write_pipeline
+from regard.data.pipelines import write_pipeline
 from regard.data.tokens import SPLIT_WITH_SPACE, BytePairs, Listed, Tokenizer
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
 

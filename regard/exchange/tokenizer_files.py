@@ -20,8 +20,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
 from regard.data.files import read_limited, reason
-from regard.data.imported_tokens import NAMED, Imported, check_charsmaps, library, plain_settings, valid_ids
+from regard.data.imported_tokens import Imported, valid_ids
 from regard.data.marian_tokens import Marian
+from regard.data.pipelines import NAMED, Pipeline, library, plain_settings
 from regard.data.sentencepiece import CONTROL, SPACE, USER, SentencePieceModel
 from regard.interface import UserError
 
@@ -51,10 +52,11 @@ def read_tokenizers(folder: Path) -> dict[str, Imported]:
     """The tokenizers of a folder, by side: one for both, except where each side has its own."""
     files = Files(folder)
     try:
-        if files.has("source.spm"):
-            return {side: files.marian(side) for side in ("source", "target")}
-        one = files.tokenizer()
-        return {"source": one, "target": one}
+        with library("be read"):
+            if files.has("source.spm"):
+                return {side: files.marian(side) for side in ("source", "target")}
+            one = files.tokenizer()
+            return {"source": one, "target": one}
     except UserError as problem:
         if str(problem).startswith(str(folder)):
             raise
@@ -128,36 +130,31 @@ class Files:
 
     def tokenizer(self) -> Imported:
         """The one tokenizer of a folder."""
-        with library("be read"):
-            if self.has("tokenizer.json"):
-                written = self.json("tokenizer.json")
-                check_charsmaps(written.get("normalizer"))
-                inner = Inner.from_str(json.dumps(written))
-            elif self.has("vocab.txt"):
-                inner = self.word_piece()
-            elif self.has("merges.txt"):
-                inner = self.byte_pairs()
-            elif self.has("spiece.model"):
-                inner = self.unigram()
-            else:
-                raise UserError("there is no tokenizer.json, vocab.txt, merges.txt, spiece.model or source.spm")
-            named, added = self.special_tokens()
-            if not self.has("tokenizer.json"):
-                self.finish(inner, named)
-            known = {token.content for token in inner.get_added_tokens_decoder().values()}
-            inner.add_tokens([token for token in added if token.content not in known])
-            pipeline = json.loads(inner.to_str())
-            if self.has("tokenizer.json"):
-                pipeline["model"] = written["model"]  # to the last bit
+        named, added = self.special_tokens()
+        pipeline = self.json("tokenizer.json") if self.has("tokenizer.json") else self.built(named)
+        ids = _add_tokens(pipeline, added)
         special = [each["content"] for each in pipeline["added_tokens"] if each["special"]]
-        for what in ("bos", "eos", "pad"):  # names that only config.json gives
-            token = inner.id_to_token(i) if (i := self.number(f"{what}_token_id")) is not None else None
-            if f"{what}_token" not in named and token is not None and self.family == {}:
-                named[f"{what}_token"] = token
+        if not self.family:  # names that only config.json gives
+            found = {what: self.number(f"{what}_id") for what in ("bos_token", "eos_token", "pad_token")}
+            named = {what: token for token, i in ids.items() for what in found if i == found[what]} | named
         others = [token for token in special if token not in named.values()]
         rows, start = self.number("vocab_size"), self.number("decoder_start_token_id")
         unnamed = {} if self.family else {"tokenizer_class": "PreTrainedTokenizerFast"}
         return Imported(pipeline, named, others, rows=rows, start=start, settings=unnamed | plain_settings(self.how))
+
+    def built(self, named: dict[str, str]) -> Pipeline:
+        """The pipeline of a family's own files, as tokenizer.json would have it."""
+        if self.has("vocab.txt"):
+            inner = self.word_piece(named)
+        elif self.has("merges.txt"):
+            inner = self.byte_pairs()
+        elif self.has("spiece.model"):
+            inner = self.unigram()
+        else:
+            raise UserError("there is no tokenizer.json, vocab.txt, merges.txt, spiece.model or source.spm")
+        self.finish(inner, named)
+        pipeline: Pipeline = json.loads(inner.to_str())
+        return pipeline
 
     def finish(self, inner: Inner, named: dict[str, str]) -> None:
         """Let `transformers` put the special tokens around a text that it puts there for this family."""
@@ -176,12 +173,11 @@ class Files:
             pair = pair[cls is None :]
             inner.post_processor = processors.TemplateProcessing(single=pair[:-2], pair=pair, special_tokens=used)
 
-    def word_piece(self) -> Inner:
+    def word_piece(self, named: dict[str, str]) -> Inner:
         lines = self.text("vocab.txt").split("\n")
         lines = lines[:-1] if lines[-1] == "" else lines
-        unknown = self.special_tokens()[0].get("unk_token", "[UNK]")
         vocabulary = {line.rstrip(): place for place, line in enumerate(lines)}
-        inner = Inner(models.WordPiece(vocabulary, unk_token=unknown))
+        inner = Inner(models.WordPiece(vocabulary, unk_token=named.get("unk_token", "[UNK]")))
         inner.normalizer = normalizers.BertNormalizer(
             clean_text=True,
             handle_chinese_chars=self.switch("tokenize_chinese_chars", True),
@@ -253,6 +249,25 @@ def _added(token: Any, special: bool | None = True) -> AddedToken | None:
         return None
     flags = {key: bool(token.get(key, False)) for key in ("lstrip", "rstrip", "single_word", "normalized")}
     return AddedToken(token["content"], special=bool(token.get("special")) if special is None else special, **flags)
+
+
+def _add_tokens(pipeline: Pipeline, added: list[AddedToken]) -> dict[str, int]:
+    """Add the tokens that a pipeline does not list yet, and return the ids of all tokens."""
+    vocabulary, listed = pipeline["model"]["vocab"], list(pipeline.get("added_tokens") or [])
+    listing = isinstance(vocabulary, list)
+    ids = {token: i for i, (token, _) in enumerate(vocabulary)} if listing else dict(vocabulary)
+    ids |= {each["content"]: each["id"] for each in listed}
+    known, after = {each["content"] for each in listed}, max(ids.values(), default=-1) + 1
+    special = {token.content for token in added if token.special}
+    for token in added:
+        if (name := token.content) not in known:
+            known.add(name)
+            after += name not in ids
+            about = {"id": ids.setdefault(name, after - 1), "content": name, "special": name in special}
+            strips = {"lstrip": token.lstrip, "rstrip": token.rstrip}
+            listed.append(about | strips | {"single_word": token.single_word, "normalized": token.normalized})
+    pipeline["added_tokens"] = listed
+    return ids
 
 
 def _place(number: Any) -> int:
