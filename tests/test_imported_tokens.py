@@ -255,6 +255,9 @@ def test_pieces_stand_where_they_say(made: Path, family: str) -> None:
 def test_surfaces_can_be_read(made: Path, family: str) -> None:
     tokenizer = read_tokenizers(made / family)["source"]
     assert all(shown.isprintable() and shown for shown in tokenizer.surface(range(tokenizer.size)))
+    starts = [not tokenizer.continues(token) for token in tokenizer.encode("dog the dogss")]
+    first = 1 + (family in ("gpt2", "bart"))  # whose first word has no space before it, as if it continued one
+    assert sum(starts) == 4 - first
     ids = tokenizer.encode("the watchers")
     assert "".join(tokenizer.surface(ids)) in ("thewatchers", "▁thewatchers", "␣thewatchers")
 
@@ -478,6 +481,21 @@ def test_a_tokenizer_trained_here_is_the_same_in_transformers(tmp_path: Path, ki
         assert UNK in ids or peer.decode([*ids, EOS], skip_special_tokens=True) == tokenizer.decode(ids)
     assert [peer.pad_token_id, peer.bos_token_id, peer.eos_token_id, peer.unk_token_id] == [PAD, BOS, EOS, UNK]
     assert len(peer) == tokenizer.size
+
+
+@pytest.mark.parametrize("kind", ["bpe", "characters", "given"])
+def test_a_tokenizer_trained_here_comes_back(tmp_path: Path, kind: str) -> None:
+    tokenizer = Tokenizer.train(kind, CORPUS, size=400 if kind == "bpe" else None)
+    write_own(tokenizer, tmp_path)
+    folders.write(tmp_path, "config.json", {"model_type": "bert", "vocab_size": tokenizer.size})
+    again = read_tokenizers(tmp_path)["source"]
+    assert again.theirs == list(range(tokenizer.size)) and all(again.speaks)
+    assert (again.specials, again.vocabulary) == (tokenizer.specials, tokenizer.vocabulary)
+    for text in OWN:
+        ids = tokenizer.encode(text)
+        assert again.encode(text) == ids and again.decode(ids) == tokenizer.decode(ids)
+        assert again.surface(ids) == tokenizer.surface(ids) and again.words(ids) == tokenizer.words(ids)
+    assert [again.pieces(text) for text in CORPUS] == [tokenizer.pieces(text) for text in CORPUS]
 
 
 def test_words_cannot_be_exported(tmp_path: Path) -> None:

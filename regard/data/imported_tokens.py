@@ -22,10 +22,21 @@ from typing import Any
 
 from regard.data.pipelines import HIDDEN, NAMED, Pipeline, library, plain_settings, running, write_pipeline
 from regard.data.text import encodable
-from regard.data.tokens import Foreign, Piece, Tokenizer, byte_of_character, is_texts, texts_of_bytes, word_of
+from regard.data.tokens import (
+    Foreign,
+    Piece,
+    Tokenizer,
+    byte_of_character,
+    is_texts,
+    texts_of_bytes,
+    without_space,
+    word_of,
+)
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
 
-DECODERS = ("ByteLevel", "WordPiece", "Metaspace")
+DECODERS = ("ByteLevel", "WordPiece", "Metaspace", "Fuse")
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+STRIPPED = {"type": "Sequence", "decoders": [BYTE_LEVEL, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
 MOST_ROWS = 4_000_000
 BYTE = byte_of_character()
 
@@ -50,6 +61,8 @@ class Imported(Tokenizer):
         self.settings = dict(settings or {})
         self.pipeline, self.named, self.others = pipeline, dict(named), tuple(others)
         decoder = pipeline.get("decoder")
+        self.strips = decoder == STRIPPED  # the space before a text is left out
+        decoder = BYTE_LEVEL if self.strips else decoder
         self.decoder_kind = decoder.get("type") if isinstance(decoder, dict) else decoder
         if self.decoder_kind not in (None, *DECODERS):
             raise UserError(f"its decoder is {self.decoder_kind!r}, and not one of {', '.join(DECODERS)}")
@@ -125,10 +138,11 @@ class Imported(Tokenizer):
 
     def chunks(self, ids: Sequence[int], unknowns: Iterator[str]) -> list[str]:
         if self.decoder_kind == "ByteLevel":
-            return texts_of_bytes(
+            chunks = texts_of_bytes(
                 next(unknowns).encode() if token == UNK else self._bytes(token) if token >= self.offset else b""
                 for token in ids
             )
+            return without_space(chunks) if self.strips else chunks
         chunks, first = [], True
         for token in ids:
             if token >= self.offset:

@@ -328,6 +328,12 @@ def texts_of_bytes(stretches: Iterable[bytes]) -> list[str]:
     return texts
 
 
+def without_space(chunks: list[str]) -> list[str]:
+    """Stretches of text without the space before the first of them."""
+    first = next((i for i, chunk in enumerate(chunks) if chunk), None)
+    return chunks if first is None else [*chunks[:first], chunks[first].removeprefix(" "), *chunks[first + 1 :]]
+
+
 class BytePairs(Tokenizer):
     """Byte-pair encoding by the `tokenizers` library, without special tokens."""
 
@@ -386,11 +392,7 @@ class BytePairs(Tokenizer):
                 return self.bytes[token - self.offset]
             return next(unknowns).encode() if token == UNK else b""
 
-        chunks = texts_of_bytes(map(bytes_of, ids))
-        first = next((i for i, chunk in enumerate(chunks) if chunk), None)
-        if first is not None:
-            chunks[first] = chunks[first].removeprefix(" ")
-        return chunks
+        return without_space(texts_of_bytes(map(bytes_of, ids)))
 
     def show(self, token: int) -> str:
         text = self.bytes[token - self.offset].decode("utf-8", "backslashreplace")

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Inner
 
+from regard.data.imported_tokens import STRIPPED
 from regard.data.pipelines import write_pipeline
 from regard.data.tokens import SPLIT_WITH_SPACE, BytePairs, Listed, Tokenizer
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
@@ -29,7 +30,7 @@ def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> No
         steps.append(normalizers.Prepend(" "))
         level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         inner.pre_tokenizer = pre_tokenizers.Sequence([SPLIT_WITH_SPACE, level])
-        inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        decoder: dict[str, Any] | None = STRIPPED
     elif isinstance(tokenizer, Listed) and tokenizer.kind in ("characters", "given"):
         inner = Inner(models.WordLevel(ids, unk_token=SPECIALS[UNK]))
         one = tokenizer.kind == "characters"
@@ -38,7 +39,7 @@ def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> No
             steps.append(normalizers.Replace(Regex(f"(?<![^ ])(?:{typed})(?![^ ])"), UNTYPED))
         pattern, behaviour = (Regex(r"(?m)."), "isolated") if one else (" ", "removed")
         inner.pre_tokenizer = pre_tokenizers.Split(pattern, behaviour)
-        inner.decoder = decoders.Fuse() if one else None
+        decoder = {"type": "Fuse"} if one else None
     else:
         wrong = "a model of words leaves out spaces that it never read, which the `tokenizers` library cannot do"
         raise UserError(f'Its tokens are of the kind {tokenizer.kind}: {wrong}: train one with tokens.kind = "bpe".')
@@ -49,7 +50,7 @@ def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> No
     named = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS, "unk_token": UNK}
     write_pipeline(
         folder,
-        json.loads(inner.to_str()),
+        {**json.loads(inner.to_str()), "decoder": decoder},
         {what: SPECIALS[i] for what, i in named.items()},
         tokenizer.specials[len(SPECIALS) :],
         {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True},

@@ -29,20 +29,11 @@ from regard.interface import UserError
 LARGEST = 128_000_000  # bytes of a file
 BEFORE = "restore the folder's own file"
 
-Config = dict[str, Any]
-
-
-def _roles(
-    pad: str = "", bos: str = "", eos: str = "", unk: str = "", cls: str = "", sep: str = "", mask: str = ""
-) -> dict[str, str]:
-    return {f"{what}_token": token for what, token in locals().items() if token}
-
-
-BERT = _roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
-ROBERTA = _roles(pad="<pad>", bos="<s>", eos="</s>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")
-GPT2 = _roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>")
-ALBERT = _roles(pad="<pad>", bos="[CLS]", eos="[SEP]", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
-T5 = _roles(pad="<pad>", eos="</s>", unk="<unk>")
+BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+T5 = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+ROBERTA = T5 | {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+ALBERT = BERT | {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
+GPT2 = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 # special tokens of a family, by the model_type of its config.json, where the folder does not name others
 FAMILIES = {"bert": BERT, "distilbert": BERT, "electra": BERT, "roberta": ROBERTA, "bart": ROBERTA, "gpt2": GPT2}
 FAMILIES |= {"albert": ALBERT, "t5": T5, "mt5": T5, "marian": T5}
@@ -102,6 +93,8 @@ class Files:
     @property
     def family(self) -> dict[str, str]:
         """The special tokens of its kind of model, or else of its kind of files."""
+        if self.how.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):  # those of no family
+            return {}
         kind = self.config.get("model_type")
         guess = BERT if self.has("vocab.txt") else T5 if self.has("spiece.model") else {}
         return FAMILIES.get(kind, guess) if isinstance(kind, str) else guess
