@@ -66,6 +66,11 @@ class Padded(NamedTuple):
         """Return all but the first column: what a decoder predicts."""
         return Padded(self.values[:, 1:], self.mask[:, 1:])
 
+    def led_by(self, token: int) -> Padded:
+        """Put this token before each row."""
+        pad = nn.functional.pad
+        return Padded(pad(self.values, (1, 0), value=token), pad(self.mask, (1, 0), value=True))
+
     def row(self, row: int) -> Padded:
         """Return one example, without its padding."""
         end = int(self.lengths[row])

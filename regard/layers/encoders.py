@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.interface import UNK, Padded
+from regard.interface import BOS, UNK, Padded
 from regard.layers.cells import State as CellState
 from regard.layers.convolution import Windows
 from regard.layers.dropout import Dropout
@@ -21,6 +21,7 @@ from regard.layers.transformer import Stack
 
 BYTES = 256
 LETTER_DIM = 32
+SMALL = 0.02  # the initial scale of vectors that are read as they are (Radford 2018, section 4.1)
 
 
 class Encoded(NamedTuple):
@@ -33,23 +34,25 @@ class Encoded(NamedTuple):
 class Embedding(nn.Module):
     """A table of vectors of about unit length, multiplied by √dim, so that a component is about 1, or `spread`.
 
-    The scale of the table suits an output matrix too (weight tying).
+    The scale of the table suits an output matrix too (weight tying). If it is not `scaled`, the vectors are read as
+    they are in the table, and are small at first.
     """
 
-    def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0, spread: float = 1.0) -> None:
+    def __init__(self, *, vocab: int, dim: int, dropout: float = 0.0, spread: float = 1.0, scaled: bool = True) -> None:
         super().__init__()
         self.dim = dim
-        self.weight = nn.Parameter(torch.randn(vocab, dim) * spread * dim**-0.5)
+        self.scale = dim**0.5 if scaled else 1.0
+        self.weight = nn.Parameter(torch.randn(vocab, dim) * (spread * dim**-0.5 if scaled else SMALL))
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * self.dim**0.5)
+        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * self.scale)
         return embedded  # (…, dim)
 
     @torch.no_grad()
     def put(self, place: int, vector: Tensor) -> None:
         """Set the vector, (dim,), of token `place`."""
-        self.weight[place] = vector / self.dim**0.5
+        self.weight[place] = vector / self.scale
 
 
 class Spelling(nn.Module):
@@ -122,8 +125,8 @@ class RecurrentEncoder(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Layers of self-attention over the sentence (Vaswani 2017, 3.1); with `first`, a learned vector precedes it
-    (<cls>: Devlin 2019)."""
+    """Layers of self-attention over the sentence (Vaswani 2017, 3.1). A state may precede those of the sentence: that
+    of a learned vector, `first`, or of the token <bos>, if the encoder `begins` with it (<cls>: Devlin 2019)."""
 
     def __init__(
         self,
@@ -132,14 +135,19 @@ class TransformerEncoder(nn.Module):
         stack: Stack,
         enter: nn.Linear | None = None,  # from the embedding's width to the stack's, where they differ
         first: nn.Parameter | None = None,
+        begins: bool = False,
     ) -> None:
         super().__init__()
         self.embed = embed
         self.enter = enter
         self.first = first
+        self.begins = begins
         self.stack = stack
+        self.extra = int(begins or first is not None)  # states before those of the sentence
 
     def forward(self, source: Padded, *beside: Tensor) -> Encoded:
+        if self.begins:
+            source = source.led_by(BOS)
         mask = source.mask  # (batch, source)
         x = self.embed(source.values, *beside)
         if self.enter is not None:

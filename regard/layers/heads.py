@@ -144,17 +144,26 @@ class _SoftmaxLoss(torch.autograd.Function):
 
 
 class SoftmaxHead(nn.Module):
-    """A linear layer over the vocabulary, whose matrix may be shared with an embedding (weight tying)."""
+    """A linear layer over the vocabulary, whose matrix may be shared with an embedding (weight tying).
+
+    With `biased` false nothing is learned in the bias; it may exclude tokens that an imported model does not have.
+    """
 
     reach = 0
+    bias: Tensor
 
-    def __init__(self, *, dim: int, vocab: int, tied: nn.Parameter | None = None, smoothing: float = 0.0) -> None:
+    def __init__(
+        self, *, dim: int, vocab: int, tied: nn.Parameter | None = None, smoothing: float = 0.0, biased: bool = True
+    ) -> None:
         super().__init__()
         if tied is None:
             tied = nn.Parameter(torch.empty(vocab, dim))
             nn.init.xavier_uniform_(tied)
         self.weight = tied  # (vocab, dim)
-        self.bias = nn.Parameter(torch.zeros(vocab))
+        if biased:
+            self.bias = nn.Parameter(torch.zeros(vocab))
+        else:
+            self.register_buffer("bias", torch.zeros(vocab))
         self.smoothing = smoothing
 
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
@@ -264,8 +273,10 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
 HeadName = Literal["softmax", "adaptive"]
 
 
-def head(name: HeadName, *, dim: int, vocab: int, tied: nn.Parameter | None = None) -> SoftmaxHead | AdaptiveHead:
+def head(
+    name: HeadName, *, dim: int, vocab: int, tied: nn.Parameter | None = None, biased: bool = True
+) -> SoftmaxHead | AdaptiveHead:
     """Build the head of that name; an adaptive one has its own matrices."""
     if name == "softmax":
-        return SoftmaxHead(dim=dim, vocab=vocab, tied=tied)
+        return SoftmaxHead(dim=dim, vocab=vocab, tied=tied, biased=biased)
     return AdaptiveHead(dim=dim, vocab=vocab, cutoffs=adaptive_cutoffs(vocab))

@@ -26,7 +26,7 @@ from regard.interface import UserError
 from regard.layers.attention import Turn
 
 AddedName = Literal["sinusoidal", "learned"]  # only added to vectors, so they work without attention
-PositionName = Literal["sinusoidal", "learned", "rotary", "alibi", "t5"]
+PositionName = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "t5"]
 EXACT = 1e-9  # less than any two thresholds differ by
 
 
@@ -55,15 +55,17 @@ class Positions(nn.Module):
 
 
 class Sinusoidal(Positions):
-    """Any length, no parameters; computed on demand in x's device and dtype."""
+    """Any length, no parameters; computed on demand in x's device and dtype. Sines and cosines alternate, or with
+    `halves` all sines come first, as in Marian."""
 
-    def __init__(self, *, dim: int) -> None:
+    def __init__(self, *, dim: int, halves: bool = False) -> None:
         super().__init__()
-        self.dim = dim
+        self.dim, self.halves = dim, halves
 
     def add(self, x: Tensor, places: Tensor) -> Tensor:
         angles = _angles(places, self.dim, x)  # (…, time, ⌈dim / 2⌉)
-        table = torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., : self.dim]  # (…, time, dim)
+        waves = torch.stack((angles.sin(), angles.cos()), -2 if self.halves else -1)
+        table = waves.flatten(-2)[..., : self.dim]  # (…, time, dim)
         return x + table.to(x.dtype)
 
 
@@ -170,6 +172,7 @@ def _angles(places: Tensor, dim: int, like: Tensor) -> Tensor:
 
 POSITIONS: dict[str, Callable[[int, int, int, bool], Positions]] = {  # of dim, heads, longest, causal
     "sinusoidal": lambda dim, heads, longest, causal: Sinusoidal(dim=dim),
+    "sinusoidal-halves": lambda dim, heads, longest, causal: Sinusoidal(dim=dim, halves=True),
     "learned": lambda dim, heads, longest, causal: Learned(dim=dim, longest=longest),
     "rotary": lambda dim, heads, longest, causal: Rotary(dim=dim // heads),
     "alibi": lambda dim, heads, longest, causal: ALiBi(heads=heads),

@@ -2,6 +2,7 @@
 
     pre    x + f(norm(x))       Xiong 2020, 3        post   norm(x + f(x))       Vaswani 2017, 3.1
     f      self-attention, cross-attention or FFN;   FFN(x) = relu(x W₁ + b₁) W₂ + b₂
+    gated  FFN(x) = (gelu(x W₁) ⊙ x W₃) W₂              Shazeer 2020        rms   x / √mean(x²) · g    Zhang 2019
 
 Training reads all positions together under a causal mask; decoding reads one at a time and keeps the keys and values of
 earlier ones in a KV cache (`Cache`). Both give the same result. Positions enter self-attention alone; rotary positions
@@ -10,6 +11,7 @@ rotate a key before it is cached.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import choose
-from regard.layers.attention import Memory, MultiHead, Turn
+from regard.layers.attention import Linear, Memory, MultiHead, Turn, score
 from regard.layers.dropout import Dropout
 from regard.layers.positions import Positions
 
@@ -31,29 +33,55 @@ def causal(time: int, device: torch.device | str | None = None) -> Tensor:
     return torch.ones(1, time, time, dtype=torch.bool, device=device).tril()
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"]  # gelu-tanh: approximated, as in GPT-2
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
 
 
 class FeedForward(nn.Module):
     """The feed-forward network: activation(x W₁ + b₁) W₂ + b₂, the same at every position."""
 
-    def __init__(self, *, dim: int, hidden: int, dropout: float = 0.0, activation: str = "relu") -> None:
+    def __init__(
+        self,
+        *,
+        dim: int,
+        hidden: int,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        gated: bool = False,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        self.widen = nn.Linear(dim, hidden)
-        self.narrow = nn.Linear(hidden, dim)
+        self.widen = nn.Linear(dim, hidden, bias=bias)
+        self.narrow = nn.Linear(hidden, dim, bias=bias)
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if bias:
+                nn.init.zeros_(linear.bias)
+        self.gate = Linear(dim, hidden, bias=bias) if gated else None
         self.activation = choose(ACTIVATIONS, activation, "The activation")
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.narrow(self.dropout(self.activation(self.widen(x))))
+        wide = self.activation(self.widen(x))
+        out: Tensor = self.narrow(self.dropout(wide if self.gate is None else wide * self.gate(x)))
         return out
 
 
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation: each token by its own mean and variance, so padding has no effect."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class RMSNorm(nn.RMSNorm):
+    """Each token by the root of its mean square: no mean is subtracted, and there is no bias."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         return super().forward(x)
@@ -66,7 +94,7 @@ class BatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, dim: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, dim: int, eps: float = 1e-5, *, momentum: float = 0.1) -> None:
         super().__init__()
         self.eps, self.momentum = eps, momentum
         self.weight = nn.Parameter(torch.ones(dim))
@@ -91,7 +119,12 @@ class BatchNorm(nn.Module):
         return mean, var
 
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm}  # of dim
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm, "rms": RMSNorm}
+
+
+def norm_of(name: str, dim: int, epsilon: float) -> nn.Module:
+    """Build the normalisation of that name; `epsilon` is added to the variance."""
+    return choose(NORMS, name, "The normalisation")(dim, epsilon)
 
 
 FIRST_CAPACITY = 16  # positions; doubles when full
@@ -158,9 +191,9 @@ def over_cache(cache: Cache, mask: Tensor) -> Tensor:
 class Residual(nn.Module):
     """x + f(norm(x)) (pre) or norm(x + f(x)) (post), in two halves: the input of f, and the sum with its output."""
 
-    def __init__(self, *, dim: int, dropout: float, pre: bool, normalisation: str) -> None:
+    def __init__(self, *, norm: nn.Module, dropout: float, pre: bool) -> None:
         super().__init__()
-        self.norm = choose(NORMS, normalisation, "The normalisation")(dim)
+        self.norm = norm
         self.dropout = Dropout(dropout)
         self.pre = pre
 
@@ -178,18 +211,17 @@ class Block(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
         cross: bool,
+        attention: Callable[[], MultiHead],
         feed_forward: Callable[[], FeedForward],
         residual: Callable[[], Residual],  # builds the residual connection around each part
     ) -> None:
         super().__init__()
-        self.self_attention = MultiHead(heads=heads, query_dim=dim)
+        self.self_attention = attention()
         self.self_residual = residual()
         self.cross_attention: MultiHead | None = None
         if cross:
-            self.cross_attention = MultiHead(heads=heads, query_dim=dim)
+            self.cross_attention = attention()
             self.cross_residual = residual()
         self.feed_forward = feed_forward()
         self.feed_residual = residual()
@@ -225,6 +257,15 @@ class Block(nn.Module):
         return x, cache  # (rows, time, dim)
 
 
+def twin(block: Block) -> Block:
+    """A second block with the same parameters; its attention is its own, so that each layer can be watched."""
+    second = copy.deepcopy(block)
+    for path, parameter in block.named_parameters():
+        place, _, name = path.rpartition(".")
+        setattr(second.get_submodule(place), name, parameter)
+    return second
+
+
 class Stack(nn.Module):
     """Positions, a stack of blocks, and a final norm if they are pre-norm."""
 
@@ -243,16 +284,34 @@ class Stack(nn.Module):
         activation: str = "relu",
         cross: bool,
         positions: Positions | None = None,  # None: the order of tokens has no effect
+        epsilon: float = 1e-5,  # of the norms
+        bias: bool = True,  # of every linear layer
+        gated: bool = False,  # feed-forward layers have a gate
+        head_dim: int = 0,  # width of an attention head; 0: dim / heads
+        scaled: bool = True,  # attention scores are divided by √head_dim
+        shared: bool = False,  # all layers have the same weights (Lan 2020)
+        entry: bool = False,  # a norm before the first layer, after the positions
     ) -> None:
         super().__init__()
-        self.dim, self.heads = dim, heads
+        self.dim, self.heads, self.head_dim = dim, heads, head_dim or dim // heads
         self.register_buffer("place", torch.empty(0), persistent=False)
         pre = choose({"pre": True, "post": False}, norm, "The place for the norm")
-        residual = partial(Residual, dim=dim, dropout=dropout, pre=pre, normalisation=normalisation)
-        feed_forward = partial(FeedForward, dim=dim, hidden=hidden, dropout=dropout, activation=activation)
-        block = partial(Block, dim=dim, heads=heads, cross=cross, feed_forward=feed_forward, residual=residual)
-        self.blocks = cast(Sequence[Block], nn.ModuleList(block() for _ in range(layers)))
-        self.norm = choose(NORMS, normalisation, "The normalisation")(dim) if pre else None
+
+        def attention() -> MultiHead:
+            dot = score("scaled" if scaled else "dot", query_dim=self.head_dim, key_dim=self.head_dim, hidden=0)
+            return MultiHead(heads=heads, query_dim=dim, head_dim=head_dim or None, score=dot, bias=bias)
+
+        def residual() -> Residual:
+            return Residual(norm=norm_of(normalisation, dim, epsilon), dropout=dropout, pre=pre)
+
+        wide = partial(FeedForward, dim=dim, hidden=hidden, dropout=dropout, activation=activation)
+        feed_forward = partial(wide, gated=gated, bias=bias)
+        block = partial(Block, cross=cross, attention=attention, feed_forward=feed_forward, residual=residual)
+        blocks = [block() for _ in range(1 if shared else layers)]
+        blocks += [twin(blocks[0]) for _ in range(layers - len(blocks))]
+        self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
+        self.norm = norm_of(normalisation, dim, epsilon) if pre else None
+        self.entry = norm_of(normalisation, dim, epsilon) if entry else None
         self.positions = Positions() if positions is None else positions
         self.dropout = Dropout(dropout)
 
@@ -281,7 +340,8 @@ class Stack(nn.Module):
         if caches is not None:  # each row continues from its own length
             mask = over_cache(caches[0], causal(x.shape[1], x.device) if mask is None else mask)
             places, keys = caches[0].lengths[:, None] + places, torch.arange(mask.shape[-1], device=x.device)
-        x = self.dropout(self.positions.add(x, places))
+        x = self.positions.add(x, places)
+        x = self.dropout(x if self.entry is None else self.entry(x, real))
         turn, bias = self.positions.turn(x, places), self.positions.bias(places, keys)
         if bias is not None:  # (rows or 1, heads, time, keys); at least in float32, as the fused kernel wants it
             bias = bias.to(torch.promote_types(x.dtype, torch.float32))
@@ -296,6 +356,6 @@ class Stack(nn.Module):
 
     def caches(self, rows: int) -> Caches:
         """Create empty KV caches, one per layer."""
-        empty = self.place.new_zeros(rows, self.heads, FIRST_CAPACITY, self.dim // self.heads)
+        empty = self.place.new_zeros(rows, self.heads, FIRST_CAPACITY, self.head_dim)
         lengths = torch.zeros(rows, dtype=torch.long, device=empty.device)
         return tuple(Cache(empty.clone(), empty.clone(), lengths.clone(), 0) for _ in self.blocks)

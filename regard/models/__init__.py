@@ -12,26 +12,33 @@ from torch import nn
 from regard import interface
 from regard.config import is_place, unknown
 from regard.models import (
+    albert,
     attentive_birnn,
+    bart,
+    bert,
     birnn,
     cnn,
     convs2s,
+    electra,
     encoder,
     gpt,
     neural_lm,
     ngram,
     rnn_lm,
     rnnsearch,
+    roberta,
     seq2seq,
+    t5,
     transformer,
     vit,
 )
 from regard.models.design import Design, own_design
 
 NAMING = (attentive_birnn, birnn, cnn, encoder, vit)
-TRANSLATING = (convs2s, rnnsearch, seq2seq, transformer)
+TRANSLATING = (bart, convs2s, rnnsearch, seq2seq, t5, transformer)
 WRITING = (gpt, neural_lm, ngram, rnn_lm)
-DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *WRITING)]
+FILLING = (albert, bert, electra, roberta)
+DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *WRITING, *FILLING)]
 MODELS: dict[str, Design] = {design.name: design for design in sorted(DESIGNS, key=lambda design: design.year)}
 
 

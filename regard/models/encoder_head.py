@@ -105,7 +105,7 @@ class EncoderWithHead(nn.Module):
         return self.head.loss(self.encoded(batch), batch.target)
 
     def inspect(self) -> Inside:
-        extra = int(isinstance(self.encoder, TransformerEncoder) and self.encoder.first is not None)
+        extra = extra_states(self.encoder)
         attentions = (
             *seen(attentions_in(self.encoder), "self", "source", "source", extra),
             *seen(attentions_in(self.head), "pooling", None, "source", extra),
@@ -135,10 +135,27 @@ class Tagger(EncoderWithHead):
 
     head: TagHead
 
+    def encoded(self, batch: Batch) -> Encoded:
+        return without(super().encoded(batch), extra_states(self.encoder))
+
     def tag(self, batch: Batch) -> Tensor:
         """Return the id of each word's tag: (batch, source)."""
         assert batch.source is not None
         return self.head.tags(self.encoded(batch), batch.source.but_end().mask)
+
+
+def extra_states(encoder: nn.Module) -> int:
+    """Count the states before those of the sentence's own tokens."""
+    return encoder.extra if isinstance(encoder, TransformerEncoder) else 0
+
+
+def without(encoded: Encoded, extra: int) -> Encoded:
+    """Leave out the first states, which are not of the sentence's own tokens."""
+    if not extra:
+        return encoded
+    return encoded._replace(
+        states=encoded.states[:, extra:], mask=encoded.mask[:, extra:], values=encoded.values[:, extra:]
+    )
 
 
 def reader(

@@ -8,7 +8,7 @@ It sees `context` tokens. When it generates more, it reads the last half of them
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,20 @@ from regard.config import Length
 from regard.interface import Shapes, Tree
 from regard.layers.encoders import Embedding
 from regard.layers.heads import HeadName, head
-from regard.layers.transformer import causal
+from regard.layers.transformer import ActivationName, causal
 from regard.models.design import Design, size_of
 from regard.models.language_model import WindowedModel
-from regard.models.parts import StackSettings, stack_of
+from regard.models.parts import Epsilon, StackSettings, stack_of
 
 
 @dataclass(frozen=True)
 class Config(StackSettings):
     context: Length = 256  # context length in tokens
-    activation: Literal["gelu", "relu"] = "gelu"  # inside the feed-forward layers
+    activation: ActivationName = "gelu"  # inside the feed-forward layers
+    epsilon: Epsilon = 1e-5  # added to the variance in layer normalisation
+    scaled: bool = True  # embeddings are multiplied by √dim
     tie: bool = True  # weight tying: the output matrix is the embedding
+    head_bias: bool = True  # the output layer has a bias
     head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
 
     def __post_init__(self) -> None:
@@ -69,11 +72,14 @@ class CausalStack(nn.Module):
 
 def build(config: Config, shapes: Shapes) -> WindowedModel:
     vocab = size_of(shapes.target)
-    embed = Embedding(vocab=vocab, dim=config.dim)
+    embed = Embedding(vocab=vocab, dim=config.dim, scaled=config.scaled)
     body = CausalStack(config)
-    predicts = head(config.head, dim=config.dim, vocab=vocab, tied=embed.weight if config.tie else None)
+    tied = embed.weight if config.tie else None
+    predicts = head(config.head, dim=config.dim, vocab=vocab, tied=tied, biased=config.head_bias)
     return WindowedModel(embed=embed, body=body, head=predicts, context=config.context)
 
+
+BASE: dict[str, Any] = {"dim": 768, "heads": 12, "feed_forward": 3072, "layers": 12}
 
 DESIGN = Design(
     name="gpt",
@@ -90,7 +96,7 @@ DESIGN = Design(
         Config(dim=512, heads=8, feed_forward=2048, layers=8),
     ),
     presets={
-        "gpt1": Config(dim=768, heads=12, feed_forward=3072, layers=12, context=512, norm="post"),
-        "gpt2": Config(dim=768, heads=12, feed_forward=3072, layers=12, context=1024),
+        "gpt1": Config(**BASE, context=512, norm="post", activation="gelu-tanh", scaled=False, head_bias=False),
+        "gpt2": Config(**BASE, context=1024, activation="gelu-tanh", scaled=False, head_bias=False),
     },
 )

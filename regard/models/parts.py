@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from torch import nn
 
-from regard.config import Count, Depth, Settings, Share, Width
+from regard.config import Count, Depth, Settings, Share, Width, between
 from regard.interface import Shapes
 from regard.layers.cells import CellName, cell_named
 from regard.layers.encoders import Embedding, WordReader
@@ -76,44 +76,66 @@ def headed_of(
     )
 
 
-def embeddings_of(config: Any, shapes: Shapes, dim: int) -> tuple[Embedding, Embedding]:
+def embeddings_of(config: Any, shapes: Shapes, dim: int, *, scaled: bool = True) -> tuple[Embedding, Embedding]:
     """Build the embeddings of source and target; they are shared if the vocabulary is joint and `tie` is true."""
-    target = Embedding(vocab=size_of(shapes.target), dim=dim)
+    target = Embedding(vocab=size_of(shapes.target), dim=dim, scaled=scaled)
     shared = config.tie and shapes.joint
-    return target if shared else Embedding(vocab=size_of(shapes.source), dim=dim), target
+    return target if shared else Embedding(vocab=size_of(shapes.source), dim=dim, scaled=scaled), target
 
 
 def head_of(config: Any, embed: Embedding) -> SoftmaxHead:
     """Build the output layer over the vocabulary of `embed`, by tie and label_smoothing."""
     tied = embed.weight if config.tie else None
-    return SoftmaxHead(dim=embed.dim, vocab=len(embed.weight), tied=tied, smoothing=config.label_smoothing)
+    biased = getattr(config, "head_bias", True)
+    return SoftmaxHead(
+        dim=embed.dim, vocab=len(embed.weight), tied=tied, smoothing=config.label_smoothing, biased=biased
+    )
+
+
+Epsilon = Annotated[float, between(0.0, 1.0)]
 
 
 @dataclass(frozen=True)
-class StackSettings(Settings):
-    """The settings of every model with a Transformer's stack."""
+class BlockSettings(Settings):
+    """The settings of every Transformer's blocks."""
 
     dim: Width = 256  # width of a token's vector, throughout
     heads: Width = 4  # attention heads; dim must be a multiple of it
     feed_forward: Width = 1024  # width inside the feed-forward layers
     layers: Depth = 4  # blocks
     norm: Literal["pre", "post"] = "pre"  # pre-norm or post-norm: normalise before each part, or after adding it
-    positions: PositionName = "learned"  # positional encoding
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers and on each part's output
 
-    # constants here; a model may redefine them as settings
+    # constants here, as in a Stack; a model may redefine them, also as settings
     activation = "relu"
     normalisation = "layer"
+    epsilon = 1e-5
+    bias = True
+    gated = False
+    head_dim = 0
+    scaled_scores = True
+    shared = False
+    entry = False
+    positions = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dim % self.heads:
+        if not self.head_dim and self.dim % self.heads:
             raise ValueError(f"dim = {self.dim} must be a multiple of heads = {self.heads}.")
 
 
-def stack_of(config: StackSettings, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
+@dataclass(frozen=True)
+class StackSettings(BlockSettings):
+    """The settings of a stack that has positions."""
+
+    positions: PositionName = "learned"  # positional encoding
+
+
+def stack_of(config: BlockSettings, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
     """Build a Stack; `longest` limits learned positions."""
-    places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
+    places = None
+    if config.positions != "none":
+        places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
     return Stack(
         dim=config.dim,
         heads=config.heads,
@@ -123,6 +145,13 @@ def stack_of(config: StackSettings, *, longest: int, cross: bool = False, causal
         norm=config.norm,
         normalisation=config.normalisation,
         activation=config.activation,
+        epsilon=config.epsilon,
+        bias=config.bias,
+        gated=config.gated,
+        head_dim=config.head_dim,
+        scaled=config.scaled_scores,
+        shared=config.shared,
+        entry=config.entry,
         cross=cross,
         positions=places,
     )

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from regard.config import Depth, Length, Share
 from regard.interface import Padded, Shapes
 from regard.layers.attention import Attention
 from regard.layers.encoders import Embedding, Encoded, TransformerEncoder
+from regard.layers.heads import Head
 from regard.layers.positions import PositionName
-from regard.layers.transformer import Caches, Memories, causal
+from regard.layers.transformer import ActivationName, Caches, Memories, Stack, causal
 from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
@@ -26,6 +28,7 @@ from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
 class Config(StackSettings):
     layers: Depth = 3  # encoder layers, and as many decoder layers
     normalisation: Literal["layer", "batch"] = "layer"  # layer normalisation, or batch normalisation
+    activation: ActivationName = "relu"  # inside the feed-forward layers
     positions: PositionName = "sinusoidal"  # positional encoding
     longest: Length = 1024  # positions a learned table holds
     tie: bool = True  # the output matrix is the target embedding, and the source's too where the vocabulary is joint
@@ -33,12 +36,14 @@ class Config(StackSettings):
 
 
 class TransformerDecoder(nn.Module):
-    def __init__(self, config: Config, embed: Embedding) -> None:
+    """Causal self-attention, and cross-attention to the source. `lead`: a token that it reads before every target."""
+
+    def __init__(self, embed: Embedding, stack: Stack, head: Head, *, lead: int | None = None) -> None:
         super().__init__()
-        head = head_of(config, embed)
         self.embed = embed
-        self.stack = stack_of(config, longest=config.longest, cross=True, causal=True)
+        self.stack = stack
         self.head = head
+        self.lead = lead
 
     def looks_back(self) -> tuple[Attention, ...]:
         crossings = (block.cross_attention for block in self.stack.blocks)
@@ -46,14 +51,19 @@ class TransformerDecoder(nn.Module):
 
     def forward(self, target: Padded, encoded: Encoded) -> Tensor:
         memories = self.stack.memories(encoded.states, encoded.mask)
+        if self.lead is not None:
+            target = target.led_by(self.lead)
         mask = causal(target.mask.shape[1], target.mask.device)
         states: Tensor
         states, _ = self.stack(self.embed(target.values), mask=mask, real=target.mask, memories=memories)
-        return states  # (batch, target, dim)
+        return states if self.lead is None else states[:, 1:]  # (batch, target, dim)
 
     def start(self, encoded: Encoded) -> tuple[Memories, Caches]:
         memories = self.stack.memories(encoded.states, encoded.mask)
-        return memories, self.stack.caches(encoded.mask.shape[0])
+        caches = self.stack.caches(encoded.mask.shape[0])
+        if self.lead is not None:
+            _, caches = self.step(torch.full_like(encoded.mask[:, 0], self.lead, dtype=torch.long), memories, caches)
+        return memories, caches
 
     def step(self, tokens: Tensor, memory: Memories, carry: Caches) -> tuple[Tensor, Caches]:
         states, caches = self.stack(self.embed(tokens[:, None]), memories=memory, caches=carry)
@@ -64,7 +74,9 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     source, target = embeddings_of(config, shapes, config.dim)
     stack = stack_of(config, longest=config.longest)
     encoder = TransformerEncoder(embed=source, stack=stack)
-    return EncoderDecoder(encoder, TransformerDecoder(config, target), longest=stack.positions.longest)
+    head = head_of(config, target)
+    decoder = TransformerDecoder(target, stack_of(config, longest=config.longest, cross=True, causal=True), head)
+    return EncoderDecoder(encoder, decoder, longest=stack.positions.longest)
 
 
 DESIGN = Design(

@@ -18,18 +18,20 @@ from regard.layers.attention import Linear
 from regard.layers.encoders import Encoded, TransformerEncoder
 from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName
+from regard.layers.transformer import ActivationName
 from regard.models.design import Design, size_of
 from regard.models.encoder_head import Classifier, Tagger, headed
-from regard.models.parts import StackSettings, stack_of
+from regard.models.parts import Epsilon, StackSettings, stack_of
 
 
 @dataclass(frozen=True)
 class Config(StackSettings):
-    activation = "gelu"  # not a setting
+    activation: ActivationName = "gelu"  # inside the feed-forward layers
     patch: Width = 4  # pixels along the side of a patch
     dim: Width = 128  # width of a patch's vector, throughout
     feed_forward: Width = 256  # width inside the feed-forward layers
     positions: PositionName = "learned"  # positional encoding
+    epsilon: Epsilon = 1e-5  # added to the variance in layer normalisation
     pool: Literal["first", "mean"] = "first"  # the state of a class token before the patches, or the mean of all states
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 

@@ -1,0 +1,61 @@
+"""bart: a Transformer for sequences that learns to restore a corrupted text, and then writes for other tasks.
+
+Vaswani's encoder-decoder after GPT's manner: gelu, learned positions, a norm after the embeddings.          Lewis 2020
+The source begins with <bos>, and the decoder reads <eos> before the target, as in the paper's code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import Length, Share
+from regard.interface import EOS, Shapes
+from regard.layers.encoders import TransformerEncoder
+from regard.layers.transformer import ActivationName
+from regard.models.design import Design
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
+from regard.models.transformer import TransformerDecoder
+
+
+@dataclass(frozen=True)
+class Config(StackSettings):
+    entry = True  # not a setting
+    norm: Literal["pre", "post"] = "post"  # pre-norm or post-norm: normalise before each part, or after adding it
+    activation: ActivationName = "gelu"  # inside the feed-forward layers
+    longest: Length = 1024  # positions a learned table holds, one of which is for <bos> or <eos> at the beginning
+    scaled: bool = False  # embeddings are multiplied by √dim
+    tie: bool = True  # the output matrix is the embedding of both sides
+    label_smoothing: Share = 0.1  # label smoothing: share of the target's probability spread over the vocabulary
+
+
+def build(config: Config, shapes: Shapes) -> EncoderDecoder:
+    source, target = embeddings_of(config, shapes, config.dim, scaled=config.scaled)
+    stack = stack_of(config, longest=config.longest)
+    encoder = TransformerEncoder(embed=source, stack=stack, begins=True)
+    head = head_of(config, target)
+    written = stack_of(config, longest=config.longest, cross=True, causal=True)
+    longest = None if stack.positions.longest is None else stack.positions.longest - 1
+    return EncoderDecoder(encoder, TransformerDecoder(target, written, head, lead=EOS), longest=longest)
+
+
+DESIGN = Design(
+    name="bart",
+    paper="Lewis et al.: BART: Denoising sequence-to-sequence pre-training for generation and translation",
+    year=2020,
+    tasks=("translation",),
+    config=Config,
+    build=build,
+    path="1",
+    sizes=(
+        Config(dim=128, heads=4, feed_forward=512, layers=2),
+        Config(dim=256, heads=4, feed_forward=1024, layers=3),
+        Config(dim=384, heads=6, feed_forward=1536, layers=4),
+        Config(dim=512, heads=8, feed_forward=2048, layers=6),
+    ),
+    presets={
+        "base": Config(dim=768, heads=12, feed_forward=3072, layers=6),
+        "large": Config(dim=1024, heads=16, feed_forward=4096, layers=12),
+    },
+)
