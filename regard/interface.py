@@ -301,6 +301,13 @@ class Tags(Protocol):
 
 
 @runtime_checkable
+class Fills(Protocol):
+    """Fills in blanks: the logits of the hidden tokens, (hidden, vocab), where batch.target's mask is True."""
+
+    def fill(self, batch: Batch) -> Tensor: ...
+
+
+@runtime_checkable
 class Bounded(Protocol):
     """Has a maximum length in tokens on either side, padding and <eos> included; None: no limit."""
 

@@ -138,7 +138,8 @@ class Examples:
     def lengths(self) -> tuple[Integers, Integers]:
         """Lengths of what is read and of the target, in positions."""
         first = next(iter(self.encoded))
-        read, written = (self.encoded[side].lengths // self.fields[side].width for side in (first, "target"))
+        sides = (first, "target" if "target" in self.encoded else first)
+        read, written = (self.encoded[side].lengths // self.fields[side].width for side in sides)
         return read, written
 
     def collate(self, indices: Sequence[int] | Integers) -> Batch:

@@ -27,7 +27,7 @@ from regard.data.files import read_own, reason
 from regard.data.imported_tokens import Imported
 from regard.data.marian_tokens import Marian
 from regard.data.tokens import PairTokens, Tokenizer, is_texts
-from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
+from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
 
 Array = NDArray[Any]
 MULTIPLE = 2  # padded lengths are rounded up to it, so that few shapes occur
@@ -215,7 +215,11 @@ class Fields(dict[str, Field]):
 
     @classmethod
     def learn(
-        cls, kinds: Mapping[str, type[Field]], examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any
+        cls,
+        kinds: Mapping[str, type[Field]],
+        examples: Callable[[], Iterable[Sequence[Any]]],
+        tokens: Any,
+        specials: Sequence[str] = (),
     ) -> Fields:
         """Fields of these kinds, by side; `examples` is called once for each pass over the data. Texts share one
         vocabulary unless `tokens` says otherwise. What a model writes, the target, begins with <bos>."""
@@ -225,7 +229,8 @@ class Fields(dict[str, Field]):
         @cache
         def tokenizer(places: tuple[int, ...]) -> Tokenizer:
             lines = (example[place] for example in examples() for place in places)
-            return Tokenizer.train(tokens.kind, lines, size=tokens.size or None, at_least=tokens.at_least)
+            limits = {"size": tokens.size or None, "at_least": tokens.at_least}
+            return Tokenizer.train(tokens.kind, lines, **limits, specials=(*SPECIALS, *specials))
 
         sides: dict[str, Field] = {}
         for place, (side, kind) in enumerate(kinds.items()):
@@ -244,7 +249,9 @@ class Fields(dict[str, Field]):
     @property
     def shapes(self) -> Shapes:
         source, target = (self[side].shape if side in self else None for side in ("source", "target"))
-        assert target is not None
+        if target is None:  # what is hidden of the source is the target
+            assert source is not None
+            return Shapes(source, source, joint=True)
         return Shapes(source, target, self.joint)
 
     def tokenizer(self, side: str = "") -> Tokenizer:

@@ -273,6 +273,22 @@ class Conll(TrainAndValid):
 
 
 @dataclass(frozen=True)
+class Imported(Source):
+    """A model from another program, without its training data."""
+
+    origin: str  # what it was imported from
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        raise UserError(
+            f"This model was imported from {self.origin} without data: name yours in a recipe with train.from."
+        )
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        (file,) = only(files)
+        return Text(train=file, valid=file)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Arpa(Source):
     """An n-gram model from another program, without its training text."""
 

@@ -21,6 +21,7 @@ from regard.interface import UserError
 SILENT = -1e4  # the bias of a token that is never predicted: its probability is exactly 0
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
 ACTIVATIONS |= {"swish": "silu", "silu": "silu", "tanh": "tanh"}
+LABELS, DISCRIMINATOR = "ForSequenceClassification", "ElectraForPreTraining"  # their architectures
 Config = Mapping[str, Any]  # their config.json
 
 
@@ -137,7 +138,7 @@ class Family:
 
     model: str  # the name of our model
     settings: Mapping[str, str]  # our setting -> the key of their config
-    names: Callable[[Config, str], Names]  # their config and our task -> every weight
+    names: Callable[[Config, str], Names]  # their config and architecture -> every weight
     heads: Mapping[str, str]  # what comes after the body: the end of their architecture's name -> our task
     also: Callable[[Config], dict[str, Any]] = lambda config: {}  # settings that are more than a key
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of their config that only have this value here
@@ -195,50 +196,50 @@ def words_head(linear: str, norm: str, bias: str) -> Names:
     return both({"head.linear": linear, "head.norm": norm}) | {"head.softmax.bias": Pair(bias, BIAS)}
 
 
-def bert(config: Config, task: str) -> Names:
+def bert(config: Config, architecture: str) -> Names:
     names = reads("bert.", segments=config.get("type_vocab_size", 2) > 0)
     names |= layers(config["num_hidden_layers"], "encoder.stack.blocks", "bert.encoder.layer", BLOCK)
-    if task == "classification":
+    if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "bert.pooler.dense", "head.linear": "classifier"})
     head = "cls.predictions."
     return names | words_head(f"{head}transform.dense", f"{head}transform.LayerNorm", f"{head}bias")
 
 
-def roberta(config: Config, task: str) -> Names:
+def roberta(config: Config, architecture: str) -> Names:
     names = reads("roberta.", AFTER_TWO, segments=config.get("type_vocab_size", 2) > 0)
     names |= layers(config["num_hidden_layers"], "encoder.stack.blocks", "roberta.encoder.layer", BLOCK)
-    if task == "classification":
+    if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "classifier.dense", "head.linear": "classifier.out_proj"})
     return names | words_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 
 
-def electra(config: Config, task: str) -> Names:
+def electra(config: Config, architecture: str) -> Names:
     names = reads("electra.", segments=config.get("type_vocab_size", 2) > 0)
     names |= both({f"{READ}enter": "electra.embeddings_project"})
     names |= layers(config["num_hidden_layers"], "encoder.stack.blocks", "electra.encoder.layer", BLOCK)
-    if task == "classification":
+    if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "classifier.dense", "head.linear": "classifier.out_proj"})
     head = "discriminator_predictions."
-    if "ElectraForPreTraining" in config.get("architectures", ()):
+    if architecture == DISCRIMINATOR:
         return names | both({"head.linear": f"{head}dense", "head.out": f"{head}dense_prediction"})
     head = "generator_predictions."
     return names | words_head(f"{head}dense", f"{head}LayerNorm", "generator_lm_head.bias")
 
 
-def albert(config: Config, task: str) -> Names:
+def albert(config: Config, architecture: str) -> Names:
     group = "albert.encoder.albert_layer_groups.0.albert_layers"
     names = reads("albert.", segments=config.get("type_vocab_size", 2) > 0)
     names |= both({f"{READ}enter": "albert.encoder.embedding_hidden_mapping_in"})
     names |= layers(1, "encoder.stack.blocks", group, GROUPED)
-    if task == "classification":
+    if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "albert.pooler", "head.linear": "classifier"})
     return names | words_head("predictions.dense", "predictions.LayerNorm", "predictions.bias")
 
 
-def distilbert(config: Config, task: str) -> Names:
+def distilbert(config: Config, architecture: str) -> Names:
     names = reads("distilbert.", segments=False)
     names |= layers(config["n_layers"], "encoder.stack.blocks", "distilbert.transformer.layer", DISTILLED)
-    if task == "classification":
+    if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "pre_classifier", "head.linear": "classifier"})
     return names | words_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
 
@@ -253,7 +254,7 @@ VIT_BLOCK = {
 }
 
 
-def vit(config: Config, task: str) -> Names:
+def vit(config: Config, architecture: str) -> Names:
     below = "vit.embeddings."
     flat = Form(lambda theirs, _: theirs.flatten(0, -2), lambda ours, _: ours[None])
     vector = Form(lambda theirs, _: theirs.flatten(), lambda ours, _: ours[None, None])
@@ -271,7 +272,7 @@ def vit(config: Config, task: str) -> Names:
 # --- decoders: gpt -----------------------------------------------------------------------------------------------
 
 
-def gpt2(config: Config, task: str) -> Names:
+def gpt2(config: Config, architecture: str) -> Names:
     names = {
         "embed.weight": Pair("transformer.wte.weight", ROWS),
         "body.stack.positions.table.weight": Pair("transformer.wpe.weight"),
@@ -312,7 +313,7 @@ BART_CROSSING = {
 }
 
 
-def marian(config: Config, task: str) -> Names:
+def marian(config: Config, architecture: str) -> Names:
     return {
         "encoder.embed.weight": Pair("model.shared.weight", ROWS),
         "decoder.head.bias": Pair("final_logits_bias", BIAS_ROW),
@@ -321,8 +322,8 @@ def marian(config: Config, task: str) -> Names:
     }
 
 
-def bart(config: Config, task: str) -> Names:
-    names = marian(config, task)
+def bart(config: Config, architecture: str) -> Names:
+    names = marian(config, architecture)
     for side in ("encoder", "decoder"):
         table = f"model.{side}.embed_positions.weight"
         names[f"{side}.stack.positions.table.weight"] = Pair(table, AFTER_TWO)
@@ -330,7 +331,7 @@ def bart(config: Config, task: str) -> Names:
     return names
 
 
-def t5(config: Config, task: str) -> Names:
+def t5(config: Config, architecture: str) -> Names:
     names = {
         "encoder.embed.weight": Pair("shared.weight", scaled_rows(config["d_model"] ** -0.5)),
         "decoder.head.bias": Pair("shared.weight", Form(_no_bias, NO_BIAS.outward)),
@@ -397,7 +398,7 @@ SEQ2SEQ = {
     "dropout": "dropout",
 }
 ABSOLUTE = {"position_embedding_type": "absolute"}
-MASKED = {"ForMaskedLM": "masked", "ForSequenceClassification": "classification", "Model": "masked"}
+MASKED = {"ForMaskedLM": "masked", LABELS: "classification", "Model": "masked"}
 
 FAMILIES: dict[str, Family] = {
     "bert": Family("bert", ENCODER, bert, MASKED | {"ForPreTraining": "masked"}, of_encoder, ABSOLUTE),

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from regard.config import counted
 from regard.data.tokens import Piece
-from regard.interface import Batch, UserError
+from regard.interface import Batch, SeenAttention, UserError
 from regard.layers.attention import watch
 from regard.look.weights import NOT_ATTENTION, attends, attention_weights, forced_weights, inside, label_gradient, merge
 from regard.predict.text import most_read
@@ -96,6 +98,43 @@ def translation_closely(run: Run, source: str, target: str | None = None) -> Sen
         name = VIEWS[each.queries, each.keys]
         views.append(View(name, each.layer, rows, tokens[each.keys], weights[0].float().cpu().numpy()))
     return Sentence(source, reading.text, tuple(views))
+
+
+def look_at_text(run: Run, text: str, target: str | None = None, layer: int | None = None) -> HeatMap:
+    """Return the self-attention of a text's words, the mean of all heads and layers, or of the heads of one layer."""
+    names, known, weights = self_attention(run, text)
+    if layer is not None and not 1 <= layer <= len(known):
+        raise UserError(f"layer = {layer} does not exist: the model has {counted(len(known), 'layer')}.")
+    chosen = weights if layer is None else weights[layer - 1 : layer]
+    mean = torch.stack([each.mean(0) for each in chosen]).mean(0).numpy()
+    return HeatMap(rows=names, columns=names, weights=mean, kind="attention", near=lambda: text_closely(run, text))
+
+
+def text_closely(run: Run, text: str, target: str | None = None) -> Sentence:
+    """Return every head of every self-attention while the model reads the text."""
+    names, known, weights = self_attention(run, text)
+    views = (
+        View("self-attention", each.layer, names, names, found.numpy())
+        for each, found in zip(known, weights, strict=True)
+    )
+    return Sentence(text, "", tuple(views))
+
+
+def self_attention(run: Run, text: str) -> tuple[tuple[str, ...], list[SeenAttention], list[Tensor]]:
+    """The tokens of a text with those around it, the model's self-attentions, and the weights of each by head."""
+    known = inside(run.model).of_kind("self")
+    if not known:
+        raise UserError(f"{run.model_title} has no attention to look at: try regard look --gates.")
+    side = next(iter(run.fields))
+    pieces = run.tokenizer(side).pieces(text) if text.strip() else []
+    refuse_length(run, len(pieces))
+    names = tuple(piece.text for piece in pieces)
+    before, after = (1, 0) if side == "target" else (known[0].extra, 1)
+    names = ("<bos>",) * before + names + ("<eos>",) * after
+    batch = run.batch(**{side: [text]}, multiple=1)
+    with watch(run.model) as seen, torch.inference_mode():
+        run.model.encode(batch)  # type: ignore[operator]
+    return names, known, [seen.of(each.part)[0][0, :, : len(names), : len(names)].float().cpu() for each in known]
 
 
 def look_at_label(run: Run, text: str, label: str | None = None, layer: int | None = None) -> HeatMap:

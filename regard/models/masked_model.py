@@ -60,8 +60,9 @@ class MaskedModel(nn.Module):
         return without(self.encoder(batch.source), extra_states(self.encoder)).states
 
     def fill(self, batch: Batch) -> Tensor:
-        """Return the logits of the token at each position: (batch, source, vocab)."""
-        return self.predicts().logits(self.states(batch))
+        """Return the logits of the hidden tokens, where batch.target's mask is True, row by row: (hidden, vocab)."""
+        assert batch.target is not None
+        return self.predicts().logits(self.states(batch)[batch.target.mask])
 
     def loss(self, batch: Batch) -> Loss:
         """Compute the loss of the hidden tokens: batch.target has the tokens, and True where they were hidden."""

@@ -135,7 +135,7 @@ def survey_text(path: Path) -> tuple[int, int, float]:
     return words, characters, ended / filled_lines
 
 
-def new_language_model(asked: Request) -> Made:
+def new_text_model(asked: Request) -> Made:
     """A recipe for this text, and the reasons for its values, by dotted key."""
     model = asked.model_name
     asked.refuse("source", "target")
@@ -173,7 +173,7 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
     """Sizes and a budget for so many tokens."""
     texts = amount // 15  # as many as there were pairs in the tables that follow
     config = by_size(texts, *MODELS[model].sizes)
-    parameters, built = parameters_of(model, config, Shapes(None, Ids(vocabulary)))
+    parameters, built = parameters_of(model, config, Shapes(Ids(vocabulary), Ids(vocabulary), joint=True))
     if isinstance(built, Fits):
         return config, TrainConfig(steps=1), {first_key(config): f"the size is for about {counted(amount, 'token')}."}
     batch_tokens = by_size(texts, 1024, 1024, 2048, 4096)

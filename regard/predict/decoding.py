@@ -32,6 +32,9 @@ class Decoding(Settings):
     seed: Seed = 0  # random seed of sampling; the noise of a line does not depend on the other lines
     longest_source: Annotated[int, between(1, 1_000_000)] = 1000  # most tokens of an input line; a longer line is cut
     batch_tokens: Positive = 4096  # batch size: tokens of all hypotheses, padding included
+    blank: str = (
+        "[MASK]"  # what marks a blank in a text for a masked language model; elsewhere it is a text like others
+    )
     replace_unknown: bool = False  # replace each <unk> by the source word with the highest attention weight
 
     def __post_init__(self) -> None:

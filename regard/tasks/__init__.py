@@ -91,10 +91,11 @@ class Task:
     legible: Callable[[Any, str], str] = lambda raw, output: output  # an output for display
     train_settings: frozenset[str] = frozenset()  # settings of [train] that only some tasks have
     contest: Mapping[str, str] = field(default_factory=dict)  # `compare --demo`: name -> model with its settings
+    specials: tuple[str, ...] = ()  # special tokens of its tokenizers, after those that all have
     checked: bool = True  # `check` can check its data
     aligned: bool = False  # source and target words can be aligned
     mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation
 
     def learn(self, examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any) -> Fields:
         """The fields of its examples; `examples` is called once for each pass over them."""
-        return Fields.learn(self.fields, examples, tokens)
+        return Fields.learn(self.fields, examples, tokens, self.specials)

@@ -14,11 +14,12 @@ from regard.data import world
 from regard.data.batches import Encoded, Examples, Shuffled
 from regard.data.fields import Fields, TextField
 from regard.data.in_memory import keep_texts
-from regard.data.sources import UNDECIDED, Arpa, Text, World
+from regard.data.sources import UNDECIDED, Arpa, Imported, Text, World
 from regard.data.streams import Anywhere, Carried
 from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
-from regard.new.text import new_language_model
+from regard.look.attention import look_at_text, text_closely
+from regard.new.text import new_text_model
 from regard.predict.decoding import Decoding
 from regard.predict.text import continue_texts, stream_text
 from regard.recipe import Recipe
@@ -137,7 +138,7 @@ TASK = Task(
     about="English sentences from a small grammar, as characters.",
     words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=' --prompt "…"'),
     fields={"target": TextField},
-    sources={"world": WorldText, "text": Text, "arpa": Arpa},
+    sources={"world": WorldText, "text": Text, "arpa": Arpa, "imported": Imported},
     tokens=TextTokens,
     promises={
         "loss(batch), or fit(texts) and restore(tensors)": Learns | Fits,
@@ -151,13 +152,15 @@ TASK = Task(
     toy=(("a b c",), ("c",)),
     keep=keep_texts,
     corpus=TextCorpus,
-    new=new_language_model,
+    new=new_text_model,
     check=refuse_check,
     answer=continue_texts,
     outcomes=outcomes,
     score=score_language,
     demo=demo,
     decoding=Decoding(sample=True),
+    look=look_at_text,
+    look_closely=text_closely,
     log_probs=log_prob_of_each,
     contest={
         "KN5": "ngram",

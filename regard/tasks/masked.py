@@ -1,0 +1,150 @@
+"""masked: which words are missing in a text (a masked language model)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.data import world
+from regard.data.batches import Examples, Shuffled, validation_plan
+from regard.data.corruption import Masked, hide
+from regard.data.fields import Fields, TextField
+from regard.data.in_memory import keep_texts
+from regard.data.sources import UNDECIDED, Imported, Text, World
+from regard.data.tokens import TextTokens
+from regard.interface import Fills, Learns, Sample, UserError
+from regard.look.attention import look_at_text, text_closely
+from regard.new.choices import Made, Request
+from regard.new.text import new_text_model
+from regard.predict.blanks import fill_in, log_prob_of_each, pseudo_log_probs
+from regard.predict.decoding import Decoding
+from regard.recipe import Recipe
+from regard.run import Run
+from regard.score.metrics import LOSS, PERPLEXITY
+from regard.score.result import Options, Scored
+from regard.tasks import Task, Words
+from regard.train.corpus import SHOWN_SAMPLES, VALID_TOKENS, Corpus, Metrics, Sides
+
+BLANK = "[MASK]"
+
+
+class WorldBlanks(World):
+    """English sentences of the built-in grammar."""
+
+    form = Text(train="", hold_out=UNDECIDED)
+
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return (" ".join(pair.source),)
+
+
+class MaskedCorpus(Corpus):
+    """Separate texts; what is hidden of them changes from epoch to epoch, and never in validation."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self.noun = recipe.data.unit
+        if recipe.data.unit == "file":
+            raise UserError('A masked language model reads separate texts: set data.unit to "line" or "paragraph".')
+
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Masked:
+        tokenizer, recipe = fields.tokenizer(), self.recipe
+        texts = Shuffled(Examples(fields, encoded), tokens=recipe.train.batch_tokens, seed=recipe.seed)
+        return Masked(texts, first=tokenizer.offset, vocab=tokenizer.size, seed=recipe.seed)
+
+    def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
+        """The loss over hidden tokens of the validation texts, the same ones each time, and a few blanks filled in."""
+        examples, tokenizer, nll, tokens = Examples(run.fields, encoded), run.tokenizer(), 0.0, 0
+        with torch.inference_mode():
+            for number, indices in enumerate(validation_plan(*examples.lengths, tokens=VALID_TOKENS)):
+                batch = hide(examples.collate(indices), first=tokenizer.offset, vocab=tokenizer.size, seed=(0, number))
+                loss = run.model.loss(batch.to(run.device))  # type: ignore[operator]
+                nll, tokens = nll + float(loss.nll), tokens + loss.tokens
+        found = {LOSS.key: nll / tokens, "tokens": float(tokens), PERPLEXITY.key: math.exp(min(700.0, nll / tokens))}
+        return found, tuple(samples(run, [text for (text,) in self.valid[:SHOWN_SAMPLES]]))
+
+
+def samples(run: Run, texts: Sequence[str]) -> Iterator[Sample]:
+    """Each text with its middle word hidden, and what the model puts there."""
+    for text in texts:
+        words = text.split()
+        if words:
+            shown = " ".join([*words[: len(words) // 2], BLANK, *words[len(words) // 2 + 1 :]])
+            yield Sample(shown, text, fill_in(run, [shown], Decoding(blank=BLANK))[0].text)
+
+
+def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> list[Any]:
+    return list(pseudo_log_probs(run, [text for (text,) in examples]))
+
+
+def score(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Options) -> Scored:
+    """Pseudo-perplexity: each token is predicted from all others."""
+    (run,) = runs
+    every = []
+    for values in pseudo_log_probs(run, [text for (text,) in texts]):
+        every.append(values)
+        if asked.on_answer is not None:
+            asked.on_answer(f"{values.sum():.4f}")
+    each = np.concatenate(every) if every else np.zeros(0)
+    if not len(each):
+        raise UserError("The text is empty: give at least one line.")
+    value = math.exp(min(700.0, -each.mean()))
+    lines = [f"pseudo-perplexity per token {value:10.3f}   {len(each):,} tokens, each hidden by itself"]
+    return Scored(lines, {"pseudo_perplexity": value, "tokens": len(each), "log_prob": float(each.sum())})
+
+
+def refuse_check(recipe: Recipe, write: Path | None, on_example: object = None) -> None:
+    raise UserError("check reads pairs or labels, and masked has neither: train on the text without a check.")
+
+
+def new(asked: Request) -> Made:
+    return new_text_model(replace(asked, unit=asked.unit or "line"))
+
+
+def demo(run: Run) -> Iterator[str]:
+    """How probable hidden words of unseen sentences are, and a few that were filled in."""
+    texts = [text for _, text in run.recipe.data.lines("test", run.recipe.folder)]
+    each = np.concatenate(list(pseudo_log_probs(run, texts)))
+    yield f"\n{len(texts)} unseen sentences, {len(each):,} tokens, each hidden by itself:"
+    yield f"  pseudo-perplexity {math.exp(-each.mean()):.2f} per token"
+    for sample in samples(run, texts[:5]):
+        yield f"  {sample.source}\n    {sample.output}"
+    yield "\nNext:"
+    yield f'  regard predict {run.name} "The small {BLANK} eats the soup ." --n-best 5'
+    yield f"  regard score {run.name} sentences.txt"
+
+
+TASK = Task(
+    name="masked",
+    about="English sentences from a small grammar, with hidden words.",
+    words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=f' "… {BLANK} …"'),
+    fields={"source": TextField},
+    sources={"world": WorldBlanks, "text": Text, "imported": Imported},
+    tokens=TextTokens,
+    specials=("<mask>",),
+    promises={"loss(batch)": Learns, "fill(batch)": Fills},
+    metrics=(PERPLEXITY,),
+    model="bert",
+    contenders=("bert", "roberta", "albert", "electra"),
+    demo_model="bert",
+    toy=(("a b c",), ("c",)),
+    keep=keep_texts,
+    corpus=MaskedCorpus,
+    new=new,
+    check=refuse_check,
+    answer=fill_in,
+    outcomes=outcomes,
+    score=score,
+    demo=demo,
+    decoding=Decoding(blank=BLANK),
+    look=look_at_text,
+    look_closely=text_closely,
+    log_probs=log_prob_of_each,
+    checked=False,
+)
