@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -38,6 +37,8 @@ from regard.interface import UserError
 SMALL = 8 << 20  # most bytes of a recipe or of the facts about a run
 LARGE = 1 << 30  # most bytes of a log
 STEP = re.compile(rb"step (\d{1,15})\n")  # the first line of a sample
+DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
+DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
 FORMAT = 2  # version of a run folder's files; other versions are refused
 # temporary files that a killed process leaves: the name of a run's file between a dot and a number
 UNFINISHED = re.compile(
@@ -212,18 +213,36 @@ def refuse_another_version(recipe: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
-    """Write tensors, with a JSON-able dictionary of facts as metadata, to one safetensors file."""
-    plain = {name: owned(tensor) for name, tensor in tensors.items()}
+    """Write tensors, with a JSON-able dictionary of facts as metadata, to one safetensors file of a run."""
     text = json.dumps(facts or {})
-    metadata = {"facts": text, "sha256": checksum(plain, text)}
-    packed = safetensors.torch.save(plain, metadata)
-    start = 8 + int.from_bytes(packed[:8], "little")  # the header is its length, JSON, and spaces up to 8 bytes
-    # safetensors writes metadata in any order; the same weights are the same bytes
-    header = json.dumps(json.loads(packed[8:start]) | {"__metadata__": metadata}, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    with replacing(path, own=True) as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.write(memoryview(packed)[start:])
+    write_safetensors(path, tensors, {"facts": text, "sha256": checksum(tensors, text)}, own=True)
+
+
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], *, own: bool = False
+) -> None:
+    """Write a safetensors file, one tensor after another, so that a mapping may make each when it is asked for.
+
+    The same tensors are the same bytes, which safetensors' own writer does not promise: the header is the length of
+    JSON, the JSON, and spaces up to a multiple of 8; then come the tensors, those with the widest numbers first.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    order = sorted((-(tensor := tensors[name]).element_size(), name, tensor.dtype, tensor.shape) for name in tensors)
+    end = 0
+    for width, name, dtype, shape in order:
+        start, end = end, end - width * shape.numel()
+        header[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+    written = json.dumps(header, separators=(",", ":")).encode()
+    written += b" " * (-len(written) % 8)
+    with replacing(path, own=own) as file:
+        file.write(len(written).to_bytes(8, "little") + written)
+        for _, name, _, _ in order:
+            file.write(bytes_of(tensors[name]))
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    view: memoryview = owned(tensor).reshape(-1).view(torch.uint8).numpy().data
+    return view
 
 
 def owned(tensor: Tensor) -> Tensor:
@@ -271,7 +290,7 @@ def checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(bytes_of(tensor))
     return digest.hexdigest()
 
 

@@ -335,6 +335,7 @@ class SeenAttention(NamedTuple):
     queries: SideName | None  # None: one learned query, not a side
     keys: SideName
     extra: int = 0  # keys before the side's own, such as a class token
+    lead: int = 0  # queries before the side's own
 
 
 class SeenRecurrence(NamedTuple):

@@ -11,13 +11,14 @@ from regard.cli.shell import command, err, out
 @command
 def export(
     run: RunFolder,
-    to: Literal["arpa"],  # the format: arpa, for n-gram models, as KenLM and SRILM read it
-    output: Output = None,  # the file to write; by default RUN/model.arpa
+    to: Literal["arpa", "hf"],  # arpa: an n-gram model, as KenLM and SRILM read it; hf: a Hugging Face folder
+    output: Output = None,  # the file or folder to write; by default RUN/model.arpa or RUN/hf
     trust_code: TrustCode = False,
 ) -> None:
-    """Export a run's n-gram model to an ARPA file."""
+    """Export a run's model to an ARPA file or a Hugging Face folder."""
     from regard.exchange.arpa import export_run
+    from regard.exchange.hugging_face import export_folder
 
     with err.status("Writing …"):
-        path = export_run(run, output, trust_code=trust_code)
+        path = (export_run if to == "arpa" else export_folder)(run, output, trust_code=trust_code)
     out.print(f"Wrote {path}.")

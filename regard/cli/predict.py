@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from regard.run import Run
     from regard.tasks import Task
 
+EMBEDDED = 64  # inputs whose vectors are computed together
+
 
 @command
 @options_of(Decoding, leave_out=("longest_source", "batch_tokens"))
@@ -31,6 +33,8 @@ def predict(
     prompt: str | None = None,  # continue this text, and show the continuation as it is generated
     output: Output = None,  # write to a file; by default standard output
     conll: bool = False,  # tagging: write one word and its tag per line, and a blank line after each sentence
+    vectors: bool = False,  # write a vector per line instead of an answer: the hidden states of the input, pooled
+    pool: Literal["mean", "first", "last"] = "mean",  # with --vectors: which hidden states
     errors: Literal["strict", "replace"] = "strict",  # what to do with bytes that are not UTF-8
     as_json: Json = False,
     threads: Threads = 0,
@@ -62,6 +66,8 @@ def predict(
     if conll and task.columns is nothing:
         raise UserError(f"--conll is for tags: {run.model_title} gives none; leave it out.")
     write_one = task.columns if conll else task.plain
+    if vectors and (prompt is not None or conll):
+        raise UserError("--vectors gives no answers: leave --prompt and --conll out.")
     if prompt is not None:
         if task.stream is nothing:
             raise UserError(
@@ -71,7 +77,7 @@ def predict(
             raise UserError("--prompt and a FILE exclude each other: give one of them.")
     file = None if last is None else named_file(last) if task.inputs is text_lines else Path(last)
     text = last if file is None and last is not None else prompt
-    shown_as_it_comes = output is None and not as_json and how is not None and how.width == 1
+    shown_as_it_comes = not vectors and output is None and not as_json and how is not None and how.width == 1
     if text is not None and shown_as_it_comes and task.stream is not nothing:
         with as_options():
             task.stream(run, encodable(text), how, lambda some: write_now(some, sys.stdout))
@@ -87,6 +93,11 @@ def predict(
     # a bar would disturb answers on the screen
     watched = err.is_terminal and text is None and not (interactive or (output is None and out.is_terminal))
     total = inputs_in(task, file) if watched else None
+    if vectors:
+        with written_to(output) as write:
+            for number, vector in enumerate(vectors_of(run, raws, pool), start=1):
+                write(json_line({"line": number, "vector": vector}) if as_json else " ".join(map(str, vector)))
+        return
     with written_to(output) as write, counting_bar("Predicting", total, err, shown=watched) as show, as_options():
         for number, (raw, answer) in enumerate(run.answers(raws, how, at_once=1 if interactive else AT_ONCE), start=1):
             show(advance=1)
@@ -103,6 +114,15 @@ def predict(
                 write(write_one(raw, answer))
     if file is None:
         say_if_text(last)
+
+
+def vectors_of(run: Run, raws: Iterable[Any], pool: Literal["mean", "first", "last"]) -> Iterator[list[float]]:
+    """Yield the vector of each input, rounded to the digits that float32 has."""
+    from regard.predict.inputs import some_at_once
+
+    for some in some_at_once(raws, EMBEDDED):
+        for vector in run.embed(some, pool):
+            yield [float(f"{number:.7g}") for number in vector.tolist()]
 
 
 def inputs_in(task: Task, file: Path | None) -> int | None:

@@ -263,7 +263,7 @@ class Fields(dict[str, Field]):
 
     def names(self) -> list[str]:
         """The labels or tags that a model can predict."""
-        field = self["target"]
+        field = self.get("target")
         return field.names if isinstance(field, LabelField) else []
 
     def encode(self, raws: Mapping[str, Sequence[Any]], *, continued: bool = False) -> dict[str, list[Array]]:

@@ -274,7 +274,9 @@ class Conll(TrainAndValid):
 
 @dataclass(frozen=True)
 class Imported(Source):
-    """A model from another program, without its training data."""
+    """A model from another program, without its training data; each task defines how its examples are read."""
+
+    form: ClassVar[Source]  # how a file of such examples is read
 
     origin: str  # what it was imported from
 
@@ -284,8 +286,7 @@ class Imported(Source):
         )
 
     def reading(self, files: Sequence[Path]) -> Source:
-        (file,) = only(files)
-        return Text(train=file, valid=file)
+        return self.form.reading(files)
 
 
 @dataclass(frozen=True, kw_only=True)

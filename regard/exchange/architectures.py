@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from regard.config import choose
-from regard.interface import UserError
+from regard.interface import EOS, UserError
 
+BART_OFFSET = 2
 SILENT = -1e4  # the bias of a token that is never predicted: its probability is exactly 0
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
 ACTIVATIONS |= {"swish": "silu", "silu": "silu", "tanh": "tanh"}
@@ -75,7 +76,11 @@ ROWS = Form(_rows_in, _rows_out)
 BIAS = Form(_bias_in, _rows_out)
 BIAS_ROW = Form(_bias_in, lambda ours, vocabulary: _rows_out(ours, vocabulary)[None])  # (1, vocab)
 NO_BIAS = Form(_bias_in, lambda ours, _: ours)  # they have none; ours says only which tokens exist
-AFTER_TWO = Form(partial(_cut, first=2), partial(_extended, first=2))  # their first two positions are not used
+
+
+def after(first: int) -> Form:
+    """Positions, of which they do not use the first few."""
+    return Form(partial(_cut, first=first), partial(_extended, first=first))
 
 
 def scaled_rows(scale: float) -> Form:
@@ -140,9 +145,14 @@ class Family:
     settings: Mapping[str, str]  # our setting -> the key of their config
     names: Callable[[Config, str], Names]  # their config and architecture -> every weight
     heads: Mapping[str, str]  # what comes after the body: the end of their architecture's name -> our task
-    also: Callable[[Config], dict[str, Any]] = lambda config: {}  # settings that are more than a key
+    also: Callable[[Config], dict[str, Any]]  # settings that are more than a key
+    back: Callable[[Any, Config], dict[str, Any]]  # the keys of their config for our settings, beside special tokens
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of their config that only have this value here
-    theirs: Mapping[str, Any] = field(default_factory=dict)  # further keys of the config that is written
+    needs: Mapping[str, Any] = field(default_factory=dict)  # our settings that must have these values on the way out
+    preset: str = ""  # what to train with, so that it can be exported
+    prefix: str = ""  # of the body's names, which some files leave out
+    reads: str = ""  # what the tokenizer puts around a text
+    leads: int | None = None  # what a decoder reads first, if it is not <bos>
 
 
 # --- encoders: bert and its relatives ----------------------------------------------------------------------------
@@ -205,8 +215,13 @@ def bert(config: Config, architecture: str) -> Names:
     return names | words_head(f"{head}transform.dense", f"{head}transform.LayerNorm", f"{head}bias")
 
 
+def offset(config: Config) -> int:
+    """RoBERTa's positions begin after the id of its padding."""
+    return int(config.get("pad_token_id", 1)) + 1
+
+
 def roberta(config: Config, architecture: str) -> Names:
-    names = reads("roberta.", AFTER_TWO, segments=config.get("type_vocab_size", 2) > 0)
+    names = reads("roberta.", after(offset(config)), segments=config.get("type_vocab_size", 2) > 0)
     names |= layers(config["num_hidden_layers"], "encoder.stack.blocks", "roberta.encoder.layer", BLOCK)
     if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "classifier.dense", "head.linear": "classifier.out_proj"})
@@ -326,7 +341,7 @@ def bart(config: Config, architecture: str) -> Names:
     names = marian(config, architecture)
     for side in ("encoder", "decoder"):
         table = f"model.{side}.embed_positions.weight"
-        names[f"{side}.stack.positions.table.weight"] = Pair(table, AFTER_TWO)
+        names[f"{side}.stack.positions.table.weight"] = Pair(table, after(BART_OFFSET))
         names |= both({f"{side}.stack.entry": f"model.{side}.layernorm_embedding"})
     return names
 
@@ -359,23 +374,74 @@ def t5(config: Config, architecture: str) -> Names:
 
 # --- settings ----------------------------------------------------------------------------------------------------
 
-
-def activation(key: str, name: str = "activation") -> Callable[[Config], dict[str, Any]]:
-    return lambda config: {name: choose(ACTIVATIONS, config.get(key, "gelu"), f"{key} =")}
+THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu", "tanh": "tanh"}
 
 
-def of_encoder(config: Config, *, embedding: bool = False, always: bool = False, after: int = 0) -> dict[str, Any]:
+def activation(key: str, config: Config) -> dict[str, Any]:
+    return {"activation": choose(ACTIVATIONS, config.get(key, "gelu"), f"{key} =")}
+
+
+def of_encoder(config: Config, *, embedding: bool = False, always: bool = False, offset: int = 0) -> dict[str, Any]:
     width = config.get("embedding_size", config["hidden_size"]) if embedding else config["hidden_size"]
     return {
-        **activation("hidden_act")(config),
-        "longest": config["max_position_embeddings"] - after,
+        **activation("hidden_act", config),
+        "longest": config["max_position_embeddings"] - offset,
         "segments": config.get("type_vocab_size", 2),
         "embedding": width if always or width != config["hidden_size"] else 0,
     }
 
 
+def to_encoder(model: Any, special: Config, *, embedding: bool = False, offset: int = 0) -> dict[str, Any]:
+    return {
+        "hidden_act": THEIR_ACTIVATIONS[model.activation],
+        "attention_probs_dropout_prob": model.dropout,
+        "max_position_embeddings": model.longest + offset,
+        "type_vocab_size": model.segments,
+        **({"embedding_size": model.embedding or model.dim} if embedding else {}),
+    }
+
+
+def of_roberta(config: Config) -> dict[str, Any]:
+    return of_encoder(config, offset=offset(config))
+
+
+def to_roberta(model: Any, special: Config) -> dict[str, Any]:
+    return to_encoder(model, special, offset=offset(special))
+
+
+def of_distilbert(config: Config) -> dict[str, Any]:
+    longest = config["max_position_embeddings"]
+    return {**activation("activation", config), "longest": longest, "segments": 0, "pooler": "relu"}
+
+
+def to_distilbert(model: Any, special: Config) -> dict[str, Any]:
+    return {"activation": THEIR_ACTIVATIONS[model.activation], "max_position_embeddings": model.longest}
+
+
+def of_gpt2(config: Config) -> dict[str, Any]:
+    return {
+        **activation("activation_function", config),
+        "feed_forward": config.get("n_inner") or 4 * config["n_embd"],
+        "tie": config.get("tie_word_embeddings", True),
+        "scaled": False,
+        "head_bias": False,
+    }
+
+
+def to_gpt2(model: Any, special: Config) -> dict[str, Any]:
+    return {
+        "activation_function": THEIR_ACTIVATIONS[model.activation],
+        "n_inner": model.feed_forward,
+        "tie_word_embeddings": model.tie,
+        "embd_pdrop": model.dropout,
+        "attn_pdrop": 0.0,
+    }
+
+
 def of_t5(config: Config) -> dict[str, Any]:
     *gated, name = str(config.get("feed_forward_proj", "relu")).split("-")
+    if config.get("num_decoder_layers", config["num_layers"]) != config["num_layers"]:
+        raise UserError("its encoder and decoder have different numbers of layers, and here they have one.")
     return {
         "gated": bool(gated),
         "activation": "gelu-tanh" if gated and name == "gelu" else choose(ACTIVATIONS, name, "feed_forward_proj ="),
@@ -383,11 +449,45 @@ def of_t5(config: Config) -> dict[str, Any]:
     }
 
 
+def to_t5(model: Any, special: Config) -> dict[str, Any]:
+    name = "gelu" if model.gated and model.activation == "gelu-tanh" else THEIR_ACTIVATIONS[model.activation]
+    return {
+        "feed_forward_proj": f"gated-{name}" if model.gated else name,
+        "d_kv": model.head_dim or model.dim // model.heads,
+        "num_decoder_layers": model.layers,
+        "tie_word_embeddings": model.tie,
+    }
+
+
 def of_seq2seq(config: Config) -> dict[str, Any]:
     for key in ("layers", "attention_heads", "ffn_dim"):
         if config[f"encoder_{key}"] != config[f"decoder_{key}"]:
-            raise UserError(f"its encoder_{key} and decoder_{key} differ, and regard's encoder-decoders have one size")
-    return activation("activation_function")(config)
+            raise UserError(f"its encoder_{key} and decoder_{key} differ, and here both sides have one size.")
+    return activation("activation_function", config)
+
+
+def of_marian(config: Config) -> dict[str, Any]:
+    return {**of_seq2seq(config), "norm": "post", "positions": "sinusoidal-halves", "tie": True}
+
+
+def to_seq2seq(model: Any, special: Config) -> dict[str, Any]:
+    return {
+        "activation_function": THEIR_ACTIVATIONS[model.activation],
+        "decoder_layers": model.layers,
+        "decoder_attention_heads": model.heads,
+        "decoder_ffn_dim": model.feed_forward,
+        "attention_dropout": 0.0,
+        "activation_dropout": model.dropout,
+        "max_position_embeddings": model.longest,
+    }
+
+
+def of_vit(config: Config) -> dict[str, Any]:
+    return {**activation("hidden_act", config), "pool": "first"}
+
+
+def to_vit(model: Any, special: Config) -> dict[str, Any]:
+    return {"hidden_act": THEIR_ACTIVATIONS[model.activation], "attention_probs_dropout_prob": 0.0}
 
 
 SEQ2SEQ = {
@@ -397,48 +497,68 @@ SEQ2SEQ = {
     "layers": "encoder_layers",
     "dropout": "dropout",
 }
+SMALL_ENCODER = {"dim": "dim", "heads": "n_heads", "feed_forward": "hidden_dim", "layers": "n_layers"}
+SMALL_ENCODER |= {"dropout": "dropout"}
 ABSOLUTE = {"position_embedding_type": "absolute"}
-MASKED = {"ForMaskedLM": "masked", LABELS: "classification", "Model": "masked"}
+AROUND = "<bos> $A <eos>"
+MASKED = {"ForMaskedLM": "masked", LABELS: "classification", "ForPreTraining": "masked", "Model": "masked"}
+WRITTEN = {"ForConditionalGeneration": "translation"}
+POST = {"norm": "post"}
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family("bert", ENCODER, bert, MASKED | {"ForPreTraining": "masked"}, of_encoder, ABSOLUTE),
-    "roberta": Family("roberta", ENCODER, roberta, MASKED, partial(of_encoder, after=2), ABSOLUTE),
+    "bert": Family(
+        "bert", ENCODER, bert, MASKED, of_encoder, to_encoder, ABSOLUTE, POST, "base", prefix="bert.", reads=AROUND
+    ),
+    "distilbert": Family(
+        "bert",
+        SMALL_ENCODER,
+        distilbert,
+        MASKED,
+        of_distilbert,
+        to_distilbert,
+        {"sinusoidal_pos_embds": False},
+        POST | {"segments": 0, "pooler": "relu", "embedding": 0, "epsilon": 1e-12},
+        "distilbert",
+        prefix="distilbert.",
+        reads=AROUND,
+    ),
+    "roberta": Family(
+        "roberta", ENCODER, roberta, MASKED, of_roberta, to_roberta, ABSOLUTE, POST, prefix="roberta.", reads=AROUND
+    ),
     "electra": Family(
         "electra",
         ENCODER,
         electra,
-        MASKED | {"ForPreTraining": "masked"},
+        MASKED,
         partial(of_encoder, embedding=True),
+        partial(to_encoder, embedding=True),
         ABSOLUTE,
+        POST,
+        prefix="electra.",
+        reads=AROUND,
     ),
     "albert": Family(
         "albert",
         ENCODER,
         albert,
-        MASKED | {"ForPreTraining": "masked"},
-        partial(of_encoder, embedding=True, always=True),
-        ABSOLUTE | {"num_hidden_groups": 1, "inner_group_num": 1},
-    ),
-    "distilbert": Family(
-        "bert",
-        {"dim": "dim", "heads": "n_heads", "feed_forward": "hidden_dim", "layers": "n_layers", "dropout": "dropout"},
-        distilbert,
         MASKED,
-        lambda config: {
-            **activation("activation")(config),
-            "longest": config["max_position_embeddings"],
-            "segments": 0,
-            "pooler": "relu",
-        },
-        {"sinusoidal_pos_embds": False},
+        partial(of_encoder, embedding=True, always=True),
+        partial(to_encoder, embedding=True),
+        ABSOLUTE | {"num_hidden_groups": 1, "inner_group_num": 1},
+        POST,
+        prefix="albert.",
+        reads=AROUND,
     ),
     "vit": Family(
         "vit",
         ENCODER | {"patch": "patch_size"},
         vit,
         {"ForImageClassification": "pictures"},
-        activation("hidden_act"),
+        of_vit,
+        to_vit,
         {"qkv_bias": True},
+        {"norm": "pre", "positions": "learned", "pool": "first"},
+        prefix="vit.",
     ),
     "gpt2": Family(
         "gpt",
@@ -452,14 +572,13 @@ FAMILIES: dict[str, Family] = {
         },
         gpt2,
         {"LMHeadModel": "language", "Model": "language"},
-        lambda config: {
-            **activation("activation_function")(config),
-            "feed_forward": config.get("n_inner") or 4 * config["n_embd"],
-            "tie": config.get("tie_word_embeddings", True),
-            "scaled": False,
-            "head_bias": False,
-        },
+        of_gpt2,
+        to_gpt2,
         {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+        {"norm": "pre", "positions": "learned", "head": "softmax", "scaled": False, "head_bias": False},
+        "gpt2",
+        prefix="transformer.",
+        reads="<bos> $A",
     ),
     "t5": Family(
         "t5",
@@ -473,27 +592,39 @@ FAMILIES: dict[str, Family] = {
             "dropout": "dropout_rate",
         },
         t5,
-        {"ForConditionalGeneration": "translation"},
+        WRITTEN,
         of_t5,
+        to_t5,
         {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
+        {"norm": "pre", "head_bias": False},
+        reads="$A <eos>",
     ),
     "bart": Family(
         "bart",
         SEQ2SEQ | {"longest": "max_position_embeddings", "scaled": "scale_embedding"},
         bart,
-        {"ForConditionalGeneration": "translation"},
+        WRITTEN,
         of_seq2seq,
+        to_seq2seq,
         {"tie_word_embeddings": True},
+        {"norm": "post", "positions": "learned", "tie": True},
+        reads=AROUND,
+        leads=EOS,
     ),
     "marian": Family(
         "transformer",
         SEQ2SEQ,
         marian,
         {"MTModel": "translation"},
-        lambda config: {**of_seq2seq(config), "norm": "post", "positions": "sinusoidal-halves", "tie": True},
+        of_marian,
+        to_seq2seq,
         {"tie_word_embeddings": True, "scale_embedding": True, "share_encoder_decoder_embeddings": True},
+        {"norm": "post", "positions": "sinusoidal-halves", "tie": True, "normalisation": "layer"},
+        "marian",
+        reads="$A <eos>",
     ),
 }
+PREFIXES = {"distilbert": "DistilBert", "vit": "ViT", "gpt2": "GPT2"}  # of their architectures, where they are odd
 
 
 def their_weights(

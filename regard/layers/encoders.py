@@ -159,6 +159,11 @@ class TransformerEncoder(nn.Module):
         return Encoded(states, mask, (), states)
 
 
+def extra_states(encoder: nn.Module) -> int:
+    """Count the states before those of the sentence's own tokens."""
+    return encoder.extra if isinstance(encoder, TransformerEncoder) else 0
+
+
 class ConvolutionalEncoder(nn.Module):
     """Layers of convolution over tokens; from the second layer on they are residual (Kim 2014)."""
 

@@ -26,9 +26,11 @@ def seen(
     queries: SideName | None,
     keys: SideName,
     extra: int = 0,
+    lead: int = 0,
 ) -> tuple[SeenAttention, ...]:
     """Number the attentions of one kind."""
-    return tuple(SeenAttention(part, kind, layer, queries, keys, extra) for layer, part in enumerate(parts, start=1))
+    layers = enumerate(parts, start=1)
+    return tuple(SeenAttention(part, kind, layer, queries, keys, extra, lead) for layer, part in layers)
 
 
 def recurrences_in(module: nn.Module, side: SideName) -> tuple[SeenRecurrence, ...]:

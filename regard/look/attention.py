@@ -96,7 +96,9 @@ def translation_closely(run: Run, source: str, target: str | None = None) -> Sen
     for each, weights in zip(known, attention_weights(run.model, reading.batch, known), strict=True):
         rows = outputs if each.queries == "target" else tokens["source"]
         name = VIEWS[each.queries, each.keys]
-        views.append(View(name, each.layer, rows, tokens[each.keys], weights[0].float().cpu().numpy()))
+        before = "<bos>" if each.keys == "source" else "<eos>"  # bart's encoder and decoder begin with these
+        rows, columns = ("<bos>",) * each.lead + rows, (before,) * each.extra + tokens[each.keys]
+        views.append(View(name, each.layer, rows, columns, weights[0].float().cpu().numpy()))
     return Sentence(source, reading.text, tuple(views))
 
 

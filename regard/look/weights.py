@@ -52,7 +52,8 @@ def use(model: Any, batch: Batch) -> None:
 
 
 def attention_weights(model: nn.Module, batch: Batch, attentions: Sequence[SeenAttention]) -> list[Tensor]:
-    """Return the weights of these attentions while the target is read: (batch, heads, target - 1, places) each."""
+    """Return the weights of these attentions while the target is read: (batch, heads, places, places) each, those
+    before the side's own included."""
     with torch.no_grad(), watch(model) as seen:
         scores(model).log_probs(batch)
     # a recurrent decoder attends once per step, a Transformer for all steps together: both join along the target
@@ -60,8 +61,11 @@ def attention_weights(model: nn.Module, batch: Batch, attentions: Sequence[SeenA
 
 
 def cross_attention(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the weights of every cross-attention: (batch, layers, heads, target - 1, source)."""
-    return torch.stack(attention_weights(model, batch, inside(model).of_kind("cross")), 1)
+    """Return the weights of every cross-attention: (batch, layers, heads, target - 1, source). What is read before
+    either side is left out."""
+    crossings = inside(model).of_kind("cross")
+    found = zip(crossings, attention_weights(model, batch, crossings), strict=True)
+    return torch.stack([weights[:, :, each.lead :, each.extra :] for each, weights in found], 1)
 
 
 @contextmanager
@@ -96,7 +100,7 @@ def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
         rows = []
         for step in range(chosen.shape[1]):
             (slope,) = torch.autograd.grad(chosen[:, step].sum(), embedded[0], retain_graph=True)
-            rows.append(slope.norm(dim=-1))  # (batch, source)
+            rows.append(slope.norm(dim=-1)[:, -batch.source.mask.shape[1] :])  # (batch, source)
     sizes = torch.stack(rows, 1) * batch.source.mask[:, None]
     return sizes / sizes.sum(-1, keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
 
@@ -126,7 +130,7 @@ def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tens
         log_probs = model.classify(batch)[0]
         chosen = int(log_probs.argmax()) if label is None else labels.index(label)
         (slope,) = torch.autograd.grad(log_probs[chosen], embedded[0])
-    sizes = slope.norm(dim=-1)
+    sizes = slope.norm(dim=-1)[:, -batch.first.mask.shape[1] :]  # without what is read before the text
     return labels[chosen], sizes / sizes.sum().clamp_min(1e-30)
 
 

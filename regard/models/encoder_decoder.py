@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.interface import Batch, Inside, Loss, Padded, State, Tree
 from regard.layers.attention import Attention
-from regard.layers.encoders import Encoded
+from regard.layers.encoders import Encoded, extra_states
 from regard.layers.heads import Head, log_probs_of
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
@@ -73,9 +73,10 @@ class EncoderDecoder(nn.Module):
         encoder, decoder = self.get_submodule("encoder"), self.get_submodule("decoder")
         across = self.decoder.looks_back()
         within = [part for part in attentions_in(decoder) if part not in across]
+        read, lead = extra_states(encoder), int(getattr(decoder, "lead", None) is not None)
         attentions = (
-            *seen(across, "cross", "target", "source"),
-            *seen(within, "self", "target", "target"),
-            *seen(attentions_in(encoder), "self", "source", "source"),
+            *seen(across, "cross", "target", "source", read, lead),
+            *seen(within, "self", "target", "target", lead, lead),
+            *seen(attentions_in(encoder), "self", "source", "source", read, read),
         )
         return inside_of(encoder, attentions, (*recurrences_in(encoder, "source"), *recurrences_in(decoder, "target")))

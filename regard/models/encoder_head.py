@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.interface import Batch, Inside, Label, Loss, Padded, Shapes, TagIds
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
-from regard.layers.encoders import Embedding, Encoded, Spelling, TransformerEncoder, WordReader
+from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 from regard.models.design import size_of
 
@@ -107,7 +107,7 @@ class EncoderWithHead(nn.Module):
     def inspect(self) -> Inside:
         extra = extra_states(self.encoder)
         attentions = (
-            *seen(attentions_in(self.encoder), "self", "source", "source", extra),
+            *seen(attentions_in(self.encoder), "self", "source", "source", extra, extra),
             *seen(attentions_in(self.head), "pooling", None, "source", extra),
         )
         return inside_of(self.encoder, attentions, recurrences_in(self.encoder, "source"))
@@ -142,11 +142,6 @@ class Tagger(EncoderWithHead):
         """Return the id of each word's tag: (batch, source)."""
         assert batch.source is not None
         return self.head.tags(self.encoded(batch), batch.source.but_end().mask)
-
-
-def extra_states(encoder: nn.Module) -> int:
-    """Count the states before those of the sentence's own tokens."""
-    return encoder.extra if isinstance(encoder, TransformerEncoder) else 0
 
 
 def without(encoded: Encoded, extra: int) -> Encoded:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regard.interface import Batch, Inside, Loss, Padded, UserError
-from regard.layers.encoders import Encoded, TransformerEncoder
+from regard.layers.encoders import Encoded, TransformerEncoder, extra_states
 from regard.layers.heads import SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, seen
 from regard.layers.transformer import ACTIVATIONS, norm_of
-from regard.models.encoder_head import extra_states, without
+from regard.models.encoder_head import without
 
 
 class WordHead(nn.Module):
@@ -78,5 +78,6 @@ class MaskedModel(nn.Module):
         return self.head
 
     def inspect(self) -> Inside:
-        attentions = seen(attentions_in(self.encoder), "self", "source", "source", extra_states(self.encoder))
+        extra = extra_states(self.encoder)
+        attentions = seen(attentions_in(self.encoder), "self", "source", "source", extra, extra)
         return inside_of(self.encoder, attentions, ())

@@ -7,7 +7,7 @@ Vaswani et al. 2017, section 3. Any two positions are one step apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +79,8 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     return EncoderDecoder(encoder, decoder, longest=stack.positions.longest)
 
 
+MARIAN: dict[str, Any] = {"dim": 512, "heads": 8, "feed_forward": 2048, "layers": 6}
+
 DESIGN = Design(
     name="transformer",
     paper="Vaswani et al.: Attention is all you need",
@@ -96,6 +98,7 @@ DESIGN = Design(
     presets={
         "tiny": Config(dim=128, heads=4, feed_forward=256, layers=4, dropout=0.3),
         "base": Config(dim=512, heads=8, feed_forward=2048, layers=6, norm="post"),
+        "marian": Config(**MARIAN, norm="post", positions="sinusoidal-halves", activation="silu"),
         "big": Config(dim=1024, heads=16, feed_forward=4096, layers=6, norm="post", dropout=0.3),
     },
 )

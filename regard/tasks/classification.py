@@ -12,7 +12,7 @@ from regard.check.examples import check_examples
 from regard.config import counted
 from regard.data import world
 from regard.data.fields import LabelField, TextField
-from regard.data.sources import BETWEEN, UNDECIDED, Table, World, find
+from regard.data.sources import BETWEEN, UNDECIDED, Imported, Table, World, find
 from regard.data.text import one_line
 from regard.data.tokens import TextTokens
 from regard.interface import Classifies, Learns, UserError, Weighs
@@ -50,6 +50,10 @@ class WorldSentiment(World):
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         return " ".join(pair.source), pair.sentiment
+
+
+class ImportedLabels(Imported):
+    form = WorldSentiment.form
 
 
 class LabelCorpus(Corpus):
@@ -125,7 +129,7 @@ TASK = Task(
     about="Sentiment of English sentences from a small grammar: praise, blame or neither.",
     words=Words(example="sentence", file="reviews.tsv", counts="labels"),
     fields={"source": TextField, "target": LabelField},
-    sources={"world": WorldSentiment, "table": LabelledTable},
+    sources={"world": WorldSentiment, "table": LabelledTable, "imported": ImportedLabels},
     tokens=TextTokens,
     promises={"loss(batch)": Learns, "classify(batch)": Classifies},
     metrics=LABEL_METRICS,

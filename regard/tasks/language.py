@@ -50,6 +50,10 @@ class WorldText(World):
         return (" ".join(pair.source),)
 
 
+class ImportedText(Imported):
+    form = WorldText.form
+
+
 class TextCorpus(Corpus):
     """Separate texts, or one long text that is read in windows."""
 
@@ -138,7 +142,7 @@ TASK = Task(
     about="English sentences from a small grammar, as characters.",
     words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=' --prompt "…"'),
     fields={"target": TextField},
-    sources={"world": WorldText, "text": Text, "arpa": Arpa, "imported": Imported},
+    sources={"world": WorldText, "text": Text, "arpa": Arpa, "imported": ImportedText},
     tokens=TextTokens,
     promises={
         "loss(batch), or fit(texts) and restore(tensors)": Learns | Fits,

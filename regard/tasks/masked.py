@@ -44,6 +44,10 @@ class WorldBlanks(World):
         return (" ".join(pair.source),)
 
 
+class ImportedText(Imported):
+    form = WorldBlanks.form
+
+
 class MaskedCorpus(Corpus):
     """Separate texts; what is hidden of them changes from epoch to epoch, and never in validation."""
 
@@ -125,7 +129,7 @@ TASK = Task(
     about="English sentences from a small grammar, with hidden words.",
     words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=f' "… {BLANK} …"'),
     fields={"source": TextField},
-    sources={"world": WorldBlanks, "text": Text, "imported": Imported},
+    sources={"world": WorldBlanks, "text": Text, "imported": ImportedText},
     tokens=TextTokens,
     specials=("<mask>",),
     promises={"loss(batch)": Learns, "fill(batch)": Fills},

@@ -17,7 +17,7 @@ from regard.config import counted
 from regard.data.fields import LabelField
 from regard.data.in_memory import keep_pictures
 from regard.data.pictures import Npz, PictureField, read_pictures
-from regard.data.sources import find
+from regard.data.sources import UNDECIDED, Imported, find
 from regard.interface import Classifies, UserError
 from regard.layers.attention import watch
 from regard.look.weights import NOT_ATTENTION, inside, label_gradient, rollout
@@ -40,6 +40,10 @@ AT_ONCE = 256  # pictures
 @dataclass(frozen=True)
 class NoTokens:
     """Pictures are not cut into tokens."""
+
+
+class ImportedPictures(Imported):
+    form = Npz(train="", hold_out=UNDECIDED)
 
 
 class PictureCorpus(LabelCorpus):
@@ -155,7 +159,7 @@ TASK = replace(
         CLASSIFICATION.words, example="picture", file="pictures.npz", units="rows of pixels", reads="picture"
     ),
     fields={"source": PictureField, "target": LabelField},
-    sources={"npz": Npz},
+    sources={"npz": Npz, "imported": ImportedPictures},
     tokens=NoTokens,
     model="vit",
     contenders=("vit",),

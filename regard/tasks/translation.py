@@ -10,7 +10,7 @@ import sacrebleu
 from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import TextField
-from regard.data.sources import UNDECIDED, Parallel, Table, World
+from regard.data.sources import UNDECIDED, Imported, Parallel, Table, World
 from regard.data.tokens import PairTokens
 from regard.interface import Generates, Learns
 from regard.look.attention import look_at_translation, translation_closely
@@ -33,6 +33,10 @@ class WorldPairs(World):
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
         return " ".join(pair.source), " ".join(pair.target)
+
+
+class ImportedPairs(Imported):
+    form = WorldPairs.form
 
 
 def right(output: str, reference: str) -> float:
@@ -74,7 +78,7 @@ TASK = Task(
         judged="chrF of the sentence",
     ),
     fields={"source": TextField, "target": TextField},
-    sources={"world": WorldPairs, "parallel": Parallel, "table": Table},
+    sources={"world": WorldPairs, "parallel": Parallel, "table": Table, "imported": ImportedPairs},
     tokens=PairTokens,
     promises={"loss(batch)": Learns, "start(batch) and step(tokens, state)": Generates},
     metrics=(BLEU, CHRF, TER),

@@ -1,0 +1,404 @@
+"""Hugging Face folders as runs, and runs as Hugging Face folders.
+
+A folder has config.json, weights (safetensors, perhaps in several files, or .bin) and the files of a tokenizer. Weights
+are read one at a time, where they lie, and written in our names and order (architectures.py); no model is built, and
+nothing in a folder is executed: a .bin is read by PyTorch's weights-only loader.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from regard import machine
+from regard.checkpoint import Folder, write_safetensors, write_tensors
+from regard.config import choose, values_of
+from regard.data.fields import Field, Fields, LabelField, TextField
+from regard.data.files import make_folder, open_regular, read_limited, reason, write_atomically
+from regard.data.imported_tokens import Imported
+from regard.data.pictures import PictureField
+from regard.data.tokens import Tokenizer
+from regard.exchange.architectures import (
+    DISCRIMINATOR,
+    FAMILIES,
+    PREFIXES,
+    Family,
+    Names,
+    Vocabulary,
+    their_weights,
+)
+from regard.exchange.own_tokenizers import write_own
+from regard.exchange.tokenizer_files import read_tokenizers
+from regard.interface import BOS, EOS, PAD, UserError
+from regard.loading import load
+from regard.models import design_of
+from regard.recipe import Recipe, parse_recipe
+from regard.tasks.registry import TASKS
+from regard.train.weights import Weights, misfit, weights
+
+CONFIG = "config.json"
+MOST = 16 << 20  # bytes of a config or an index
+BIN, SAFE = "pytorch_model.bin", "model.safetensors"
+OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of norms, in files from before 2020
+LEFT_OUT = re.compile(  # buffers, and other names of weights that are shared
+    r"position_ids$|attn\.(masked_)?bias$|embed_tokens\.|decoder\.(weight|bias)$|embed_positions\."
+    r"|(^lm_head|generator_lm_head|vocab_projector)\.weight$"
+)
+
+
+def is_folder(path: Path) -> bool:
+    return (path / CONFIG).is_file()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_limited(path, most=MOST))
+        if not isinstance(content, dict):
+            raise ValueError("it is not an object")
+        return content
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UserError(f"{path} cannot be read ({reason(problem)}): restore the folder's own file.") from None
+
+
+class TheirWeights:
+    """The tensors of a folder by name, each read when it is asked for."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.places: dict[str, Any] = {}
+        for file in self._files():
+            if file.suffix == ".bin":
+                self.places |= dict.fromkeys(loaded := _read_bin(file)) and {name: loaded for name in loaded}
+            else:
+                opened = stack.enter_context(_safe(file))
+                self.places |= {name: opened for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        self.known = {_modern(name): name for name in self.places}
+        self.used: set[str] = set()
+
+    def _files(self) -> list[Path]:
+        for name in (SAFE, BIN):
+            if (self.folder / f"{name}.index.json").is_file():
+                index = read_json(self.folder / f"{name}.index.json").get("weight_map")
+                shards = sorted(set(index.values())) if isinstance(index, dict) else []
+                if not shards or not all(isinstance(each, str) and re.fullmatch(r"[\w.-]+", each) for each in shards):
+                    raise UserError(f"{self.folder / name}.index.json lists no files of weights: restore it.")
+                return [self.folder / shard for shard in shards]
+            if (self.folder / name).is_file():
+                return [self.folder / name]
+        raise UserError(f"{self.folder} has no weights: put {SAFE} or {BIN} there.")
+
+    def find(self, name: str, prefix: str) -> str | None:
+        """The name in the folder; the part before the body's own names may be missing."""
+        for each in (name, name.removeprefix(prefix)):
+            if each in self.known:
+                return self.known[each]
+        return None
+
+    def get(self, name: str) -> Tensor:
+        self.used.add(name)
+        place = self.places[name]
+        try:
+            tensor: Tensor = place[name] if isinstance(place, dict) else place.get_tensor(name)
+        except (safetensors.SafetensorError, OSError, RuntimeError) as problem:
+            raise UserError(f"{self.folder} is damaged: {name} cannot be read ({reason(problem)}).") from None
+        return tensor.to(torch.float32)
+
+
+@contextmanager
+def _safe(file: Path) -> Iterator[Any]:
+    try:
+        open_regular(file).close()
+        with safetensors.safe_open(str(file), framework="pt", device="cpu") as opened:
+            yield opened
+    except (OSError, safetensors.SafetensorError) as problem:
+        raise UserError(f"{file} cannot be read as weights ({reason(problem)}): copy or download it again.") from None
+
+
+def _read_bin(file: Path) -> dict[str, Tensor]:
+    """Read a .bin without executing what is in it: anything but tensors is refused."""
+    try:
+        open_regular(file).close()
+        try:
+            found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # files from before 2020 cannot be mapped
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as problem:
+        wrong = "it holds more than tensors, or is damaged"
+        raise UserError(f"{file} cannot be read as weights ({wrong}: {reason(problem)[:80]}): use {SAFE}.") from None
+    if not isinstance(found, dict) or not all(isinstance(each, Tensor) for each in found.values()):
+        raise UserError(f"{file} does not hold tensors by name: use {SAFE}.")
+    return {str(name): tensor for name, tensor in found.items()}
+
+
+def _modern(name: str) -> str:
+    for old, new in OLD_NAMES:
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+class Ours(Mapping[str, Tensor]):
+    """Our weights, each made of theirs when it is asked for."""
+
+    def __init__(self, theirs: TheirWeights, names: Names, prefix: str, expected: Weights, words: Vocabulary | None):
+        self.theirs, self.names, self.words = theirs, names, words
+        self.found: dict[str, str] = {}
+        for name in expected:
+            place = theirs.find(names[name].theirs, prefix) if name in names else None
+            if place is None:
+                raise UserError(f"{theirs.folder} lacks {names[name].theirs if name in names else name!r}: restore it.")
+            self.found[name] = place
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.names[name].form.inward(self.theirs.get(self.found[name]), self.words).contiguous()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
+def family_of(config: Mapping[str, Any], folder: Path) -> tuple[Family, str, str]:
+    """The family, the architecture and our task of a folder."""
+    family = choose(FAMILIES, config.get("model_type"), f"In {folder}, model_type =")
+    named = config.get("architectures") or [""]
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    tasks = [task for end, task in family.heads.items() if architecture.endswith(end)]
+    if not tasks:
+        known = ", ".join(family.heads)
+        raise UserError(
+            f"{folder} holds {architecture or 'no architecture'}, and of that family only {known} is known."
+        )
+    for key, value in family.fixed.items():
+        if config.get(key, value) not in (value, None):
+            raise UserError(f"{folder} has {key} = {config[key]!r}, and only {value!r} can be imported.")
+    return family, architecture, tasks[0]
+
+
+def settings_of(family: Family, architecture: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Our [model] section."""
+    try:
+        settings = {ours: config[theirs] for ours, theirs in family.settings.items() if theirs in config}
+        settings |= family.also(config)
+    except KeyError as problem:
+        raise UserError(f"{folder / CONFIG} has no {problem}: restore the folder's own file.") from None
+    except UserError as problem:
+        raise UserError(f"{folder} cannot be imported: {problem}") from None
+    if "dropout" in settings:
+        settings["dropout"] = float(settings["dropout"])
+    if "ForMaskedLM" in family.heads:
+        head = "words" if architecture.endswith(("ForMaskedLM", "ForPreTraining")) else "none"
+        settings["head"] = "replaced" if architecture == DISCRIMINATOR else head
+    return settings
+
+
+def fields_of(kinds: Mapping[str, Any], config: Mapping[str, Any], folder: Path) -> tuple[Fields, Vocabulary | None]:
+    """The fields of a folder, for the sides that our task has; and the order of its rows of tokens."""
+    texts = read_tokenizers(folder) if TextField in kinds.values() else {}
+    sides: dict[str, Field] = {}
+    for side, kind in kinds.items():
+        if kind is TextField:
+            sides[side] = TextField(texts[side], begins=side == "target")
+        elif kind is PictureField:
+            sides[side] = picture_field(config, folder)
+        else:
+            names = config.get("id2label")
+            one_of_several = config.get("problem_type") in (None, "single_label_classification")
+            if not isinstance(names, dict) or len(names) < 2 or not one_of_several:
+                raise UserError(f"{folder} does not give one label out of several: such a classifier is not known.")
+            sides[side] = LabelField([str(names[key]) for key in sorted(names, key=int)])
+    rows = next((Vocabulary(each.theirs, each.speaks) for each in texts.values()), None)
+    return Fields(sides), rows
+
+
+def picture_field(config: Mapping[str, Any], folder: Path) -> PictureField:
+    how = read_json(folder / "preprocessor_config.json") if (folder / "preprocessor_config.json").is_file() else {}
+    mean, spread = (how.get(key, [0.5] * 3) for key in ("image_mean", "image_std"))
+    if len(set(mean)) > 1 or len(set(spread)) > 1:
+        raise UserError(f"{folder} standardises each colour by itself, which a run cannot: it cannot be imported.")
+    height = width = config["image_size"]
+    return PictureField(height, width, config.get("num_channels", 3), 255.0 * mean[0], 255.0 * spread[0])
+
+
+def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
+    """Create a run from a Hugging Face folder; return remarks on what was left out, and what follows `predict RUN`."""
+    target = Folder(out)
+    if target.config.exists() or target.best.exists():
+        raise UserError(f"{out} is a run already: choose another folder.")
+    config = read_json(folder / CONFIG)
+    family, architecture, task_name = family_of(config, folder)
+    task = TASKS[task_name]
+    fields, words = fields_of(task.fields, config, folder)
+    table: dict[str, Any] = {
+        "task": task.name,
+        "data": {"name": "imported", "origin": str(folder.resolve())},
+        "model": {"name": family.model, **settings_of(family, architecture, config, folder)},
+        "train": {"steps": 1},
+    }
+    recipe = parse_recipe(table, tasks=TASKS, folder=folder.resolve().parent)
+    with torch.device("meta"):
+        model = design_of(recipe.model_name).build(recipe.model, fields.shapes)
+    expected = {name: tensor for name, tensor in model.state_dict().items() if not shared(name, model)}
+    with ExitStack() as stack, target.only_writer():
+        theirs = TheirWeights(folder, stack)
+        ours = Ours(theirs, family.names(config, architecture), family.prefix, expected, words)
+        facts = {**machine.facts(), "files": {"origin": str(folder)}, "data": "", "precision": "float32"}
+        target.write_facts(facts)
+        write_atomically(target.fields, fields.to_json(), own=True)
+        write_tensors(target.best, Checked(ours, expected, folder), {"step": 1})
+        write_atomically(target.config, recipe.to_toml(placed=True), own=True)
+    unused = [name for name in theirs.places if name not in theirs.used and not LEFT_OUT.search(name)]
+    remarks = [f"Left out, since the model here has no such part: {', '.join(unused[:4])}."] if unused else []
+    if values_of(recipe.model).get("head") == "none":
+        remarks.append("It has no head, so it gives vectors (predict --vectors), and can be trained from (train.from).")
+        return remarks, " --vectors"
+    return remarks, task.words.try_with
+
+
+def shared(name: str, model: torch.nn.Module) -> bool:
+    """Whether this weight is one that has another name before (weight tying)."""
+    tensors = model.state_dict(keep_vars=True)
+    first = next(other for other, tensor in tensors.items() if tensor is tensors[name])
+    return first != name
+
+
+class Checked(Mapping[str, Tensor]):
+    """Tensors whose shape is compared with what the model expects when they are asked for."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], expected: Weights, folder: Path) -> None:
+        self.tensors, self.expected, self.folder = tensors, expected, folder
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self.tensors[name]
+        if odd := misfit({name: self.expected[name]}, {name: tensor}):
+            raise UserError(f"The weights in {self.folder} do not fit its {CONFIG}: {odd}; restore its own files.")
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+# --- the way out -------------------------------------------------------------------------------------------------
+
+
+def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = False) -> Path:
+    """Write a run as a Hugging Face folder, from which `transformers` loads a model with the same outputs; by default
+    inside the run. Return the folder."""
+    folder = output or run / "hf"
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: choose another folder.")
+    loaded = load(run, trust_code=trust_code)
+    recipe, fields = loaded.recipe, loaded.fields
+    kind, family = fitting_family(recipe, run)
+    texts = {side: field.tokenizer for side in fields if isinstance(field := fields[side], TextField)}
+    if len(texts) > 1 and not fields.joint:
+        raise UserError(f"{run} has a vocabulary for each side, and {kind} has one: train with tokens.joint = true.")
+    words, special = rows_and_specials(texts, family)
+    architecture = architecture_of(kind, family, recipe)
+    config = {
+        "model_type": kind,
+        "architectures": [architecture],
+        "dtype": "float32",
+        **family.fixed,
+        **{theirs: getattr(recipe.model, ours) for ours, theirs in family.settings.items()},
+        **special,
+        **family.back(recipe.model, special),
+    }
+    if names := fields.names():
+        config["id2label"] = {str(number): name for number, name in enumerate(names)}
+        config["label2id"] = {name: number for number, name in enumerate(names)}
+    pairs, own = family.names(config, architecture), weights(loaded.model)
+    if unknown := [name for name in own if name not in pairs]:
+        raise UserError(f"{run} has {unknown[0]}, for which {architecture} has no place: it cannot be exported.")
+    make_folder(folder)
+    picture = fields.get("source")
+    if isinstance(picture, PictureField):
+        config |= {"image_size": picture.size[0], "num_channels": picture.size[2]}
+        write_preprocessor(picture, folder)
+    for tokenizer in list(texts.values())[:1]:
+        if isinstance(tokenizer, Imported):
+            other = list(texts.values())[-1]
+            tokenizer.write(folder, other if isinstance(other, Imported) else None)
+        else:
+            write_own(tokenizer, folder, template=family.reads)
+    tensors = dict(their_weights({name: pairs[name] for name in own}, own, words))
+    write_safetensors(folder / SAFE, tensors, {"format": "pt"})
+    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    return folder
+
+
+def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
+    """The family whose folder can hold this model."""
+    of_model = {kind: family for kind, family in FAMILIES.items() if family.model == recipe.model_name}
+    if not of_model:
+        known = ", ".join(dict.fromkeys(family.model for family in FAMILIES.values()))
+        raise UserError(f"{run} is a {recipe.model_title}, which Hugging Face's library does not have: {known} it has.")
+    settings = values_of(recipe.model)
+    fits = {}
+    for kind, family in of_model.items():
+        odd = [key for key, value in family.needs.items() if settings.get(key, value) != value]
+        if not odd and (kind != "bert" or "distilbert" not in fits):
+            fits[kind] = family
+    if fits:
+        kind = "distilbert" if "distilbert" in fits else next(iter(fits))
+        return kind, fits[kind]
+    key = odd[0]
+    remedy = f'train with model.preset = "{family.preset}"' if family.preset else f"train with {family.needs[key]!r}"
+    raise UserError(f"{run} has model.{key} = {settings[key]!r}, which {kind} does not have: {remedy} to export it.")
+
+
+def architecture_of(kind: str, family: Family, recipe: Recipe) -> str:
+    ends = [end for end, task in family.heads.items() if task == recipe.task.name]
+    head = values_of(recipe.model).get("head")
+    end = {"none": "Model", "replaced": "ForPreTraining"}.get(str(head), "") if "Model" in ends else ""
+    if not ends:
+        raise UserError(f"A {kind} for {recipe.task.name} cannot be exported: {', '.join(family.heads.values())} can.")
+    return f"{PREFIXES.get(kind, kind.capitalize())}{end or ends[0]}"
+
+
+def rows_and_specials(texts: Mapping[str, Tokenizer], family: Family) -> tuple[Vocabulary | None, dict[str, Any]]:
+    """Which row each of our ids has in the folder, and the keys of its config for its special tokens."""
+    if not texts:
+        return None, {}
+    tokenizer = next(iter(texts.values()))
+    if isinstance(tokenizer, Imported):
+        words = Vocabulary(tokenizer.theirs, tokenizer.speaks)
+        rows = tokenizer.rows
+    else:
+        words = Vocabulary(range(tokenizer.size), [True] * tokenizer.size)
+        rows = tokenizer.size
+    places = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    special: dict[str, Any] = {key: words.rows[own] for key, own in places.items() if words.rows[own] >= 0}
+    if len(texts) > 1:
+        special["decoder_start_token_id"] = words.rows[BOS if family.leads is None else family.leads]
+        if family.leads is not None:
+            special["forced_bos_token_id"] = words.rows[BOS]
+    return words, {"vocab_size": rows, **special}
+
+
+def write_preprocessor(picture: PictureField, folder: Path) -> None:
+    height, width, channels = picture.size
+    how = {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"height": height, "width": width},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [picture.mean / 255] * channels,
+        "image_std": [picture.spread / 255] * channels,
+    }
+    write_atomically(folder / "preprocessor_config.json", json.dumps(how, indent=2) + "\n")
