@@ -38,7 +38,7 @@ from regard.layers.cells import CELLS
 from regard.layers.encoders import Embedding
 from regard.layers.positions import POSITIONS
 from regard.layers.recurrent import trace
-from regard.models import MODELS, convs2s, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, transformer
+from regard.models import MODELS, bart, convs2s, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, t5, transformer
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_head import EncoderWithHead
 from regard.models.language_model import LanguageModel
@@ -55,6 +55,7 @@ LABEL = Shapes(Ids(SOURCE_VOCAB), Label(NAMES))
 TAGS = Shapes(Ids(SOURCE_VOCAB), TagIds(NAMES))
 
 Case = tuple[str, Any, Shapes]
+RELATIVES = ("bert", "roberta", "albert", "electra")
 
 
 def table() -> dict[str, Case]:
@@ -116,6 +117,16 @@ def table() -> dict[str, Case]:
     for number, (norm, positions) in enumerate(options):
         config = gpt.Config(**stack, norm=norm, positions=positions, tie=number % 2 == 0)
         cases[f"gpt {norm} {positions}"] = ("gpt", config, TEXT)
+    config = gpt.Config(**stack, scaled=False, head_bias=False, activation="gelu-tanh", epsilon=0.01)
+    cases["gpt as GPT-2"] = ("gpt", config, TEXT)
+    sides: dict[str, Any] = {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "dropout": 0.0}
+    for shapes, joint in ((APART, ""), (JOINT, " joint")):
+        cases[f"t5{joint}"] = ("t5", t5.Config(**sides, head_dim=5), shapes)
+        cases[f"t5 gated{joint}"] = ("t5", t5.Config(**sides, gated=True, activation="gelu-tanh", tie=False), shapes)
+        cases[f"bart{joint}"] = ("bart", bart.Config(**sides, longest=19), shapes)
+    cases["bart pre scaled"] = ("bart", bart.Config(**sides, longest=19, norm="pre", scaled=True, tie=False), APART)
+    marian = transformer.Config(**sides, positions="sinusoidal-halves", norm="post", activation="silu")
+    cases["transformer as Marian"] = ("transformer", marian, JOINT)
     return cases | naming_table()
 
 
@@ -127,6 +138,7 @@ def naming_table() -> dict[str, Case]:
         "attentive_birnn": recurrent,
         "encoder": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
         "cnn": {"embedding": 5, "filters": 7, "widths": (2, 3)},
+        **dict.fromkeys(RELATIVES, {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19}),
     }
     labels: tuple[tuple[str, dict[str, Any]], ...] = (
         ("birnn", {"pool": "last"}),
@@ -141,6 +153,8 @@ def naming_table() -> dict[str, Case]:
         *(("encoder", {"positions": positions}) for positions in ("rotary", "alibi", "t5")),
         ("cnn", {"pool": "max"}),
         ("cnn", {"pool": "mean", "layers": 2}),
+        *((model, {"pooler": "tanh", "embedding": 5}) for model in RELATIVES),
+        ("bert", {"pooler": "relu", "segments": 0}),
     )
     cases: dict[str, Case] = {}
     for model, options in labels:
@@ -149,6 +163,8 @@ def naming_table() -> dict[str, Case]:
     for model, head, letters in product(("birnn", "encoder", "cnn"), ("softmax", "crf"), (0, 3)):
         config = MODELS[model].config(**sizes[model], head=head, letters=letters, dropout=0.0)
         cases[f"{model} tags {head}{' letters' if letters else ''}"] = (model, config, TAGS)
+    for model in RELATIVES:
+        cases[f"{model} tags"] = (model, MODELS[model].config(**sizes[model], dropout=0.0), TAGS)
     return cases
 
 
@@ -524,7 +540,8 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
     _, config, _ = CASES[name]
     layers = 1 if isinstance(config, rnnsearch.Config) else config.layers
     heads = 1 if isinstance(config, convs2s.Config) else config.heads
-    assert seen.shape == (3, layers, heads, 5, 7)
+    lead, extra = crossing[0].lead, crossing[0].extra  # what is read before either side
+    assert seen.shape == (3, layers, heads, lead + 5, extra + 7)
     sums = seen.sum(-1)
     nothing = sums == 0
     if name.startswith(("rnnsearch boxcar", "rnnsearch epanechnikov")):
@@ -534,8 +551,9 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
     assert close(sums[~nothing], torch.ones_like(sums[~nothing]))
     assert (seen >= 0).all()
     assert batch.source is not None
-    padding = ~batch.source.mask[:, None, None, None].expand_as(seen)
-    assert (seen[padding] == 0).all()
+    own = seen[..., extra:]
+    padding = ~batch.source.mask[:, None, None, None].expand_as(own)
+    assert (own[padding] == 0).all()
     with watch(model) as stepping:
         model.step(torch.full((3,), BOS), model.start(begun(batch)))
     first = stepping.of(crossing[0].part)[0]
@@ -545,22 +563,24 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
 # Inspects
 
 
-def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int]]:
-    """Kind, layer, queries, keys, extra keys: what the settings say of a model's attentions."""
+def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int, int]]:
+    """Kind, layer, queries, keys, extra keys and queries: what the settings say of a model's attentions."""
     model, config, shapes = CASES[name]
     if model == "attentive_birnn":
-        return [("pooling", 1, None, "source", 0)]
-    extra = int(model == "encoder" and shapes == LABEL and config.pool == "first")
+        return [("pooling", 1, None, "source", 0, 0)]
+    both = [("cross", "target", "source"), ("self", "target", "target"), ("self", "source", "source")]
     kinds: dict[str, list[tuple[str, str, str]]] = {
         "rnnsearch": [("cross", "target", "source")],
         "convs2s": [("cross", "target", "source")],
-        "transformer": [("cross", "target", "source"), ("self", "target", "target"), ("self", "source", "source")],
+        **dict.fromkeys(("transformer", "t5", "bart"), both),
         "gpt": [("self", "target", "target")],
-        "encoder": [("self", "source", "source")],
+        **dict.fromkeys(("encoder", *RELATIVES), [("self", "source", "source")]),
     }
+    begins = model in ("bart", *RELATIVES) or (model == "encoder" and shapes == LABEL and config.pool == "first")
+    extra = lead = int(begins)
     layers = 1 if model == "rnnsearch" else config.layers if model in kinds else 0
     return [
-        (kind, layer, queries, keys, extra)
+        (kind, layer, queries, keys, extra, lead)
         for kind, queries, keys in kinds.get(model, [])
         for layer in range(1, layers + 1)
     ]
@@ -598,8 +618,7 @@ def test_the_listed_attentions_are_those_that_watch_records(name: str) -> None:
     assert len(inside.attentions) == len(seen.names)
     for each in inside.attentions:
         weights_seen = torch.cat(seen.of(each.part), 2)  # (batch, heads, queries, keys)
-        before = each.extra if each.kind == "self" else 0  # they look around, too
-        assert weights_seen.shape[2:] == (before + lengths[each.queries], each.extra + lengths[each.keys])
+        assert weights_seen.shape[2:] == (each.lead + lengths[each.queries], each.extra + lengths[each.keys])
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if recurrences_of(name)])
@@ -646,9 +665,11 @@ def test_a_model_names_its_embedding(name: str) -> None:
     answers(model, batch)
     hook.remove()
     tokens, vectors = read[0]
-    assert torch.equal(tokens, batch.first.values[:, : tokens.shape[1]])
+    begins = int(name.startswith(("bart", *RELATIVES)))  # with <bos>
+    assert torch.equal(tokens[:, begins:], batch.first.values[:, : tokens.shape[1] - begins])
     assert isinstance(inside.vectors, Embedding)
-    assert close(vectors[..., : inside.vectors.dim], inside.vectors(tokens))
+    if not name.startswith(RELATIVES):  # what they read is positions and segments, too
+        assert close(vectors[..., : inside.vectors.dim], inside.vectors(tokens))
 
 
 # Device, saving, building

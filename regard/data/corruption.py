@@ -3,7 +3,7 @@
 masked   of 15 % of the tokens, 80 % become <mask>, 10 % another token, 10 % stay; the model is asked for all of them,
          and does not know which were changed                                                   Devlin 2019, section 3.1
 What is hidden is a function of (seed, epoch, index), so that every epoch hides other tokens (Liu 2019) and a training
-that was interrupted goes on with the same ones.
+that was interrupted continues with the same ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.data.batches import Stats
 from regard.interface import SPECIALS, Batch, Padded
@@ -45,6 +46,12 @@ def hide(batch: Batch, *, first: int, vocab: int, seed: Sequence[int]) -> Batch:
     blanked, changed = hidden & (dice[1] < BLANKED), hidden & (dice[1] >= 1 - CHANGED)
     read = torch.where(changed, other, ids.masked_fill(blanked, MASK))
     return dataclasses.replace(batch, source=Padded(read, batch.source.mask), target=Padded(ids, hidden))
+
+
+def with_hidden(source: Padded, hidden: Tensor) -> Batch:
+    """A batch in which these tokens of the source are hidden; the target has them."""
+    read = Padded(source.values.masked_fill(hidden, MASK), source.mask)
+    return Batch(read, Padded(source.values, hidden))
 
 
 class Masked:

@@ -11,7 +11,7 @@ from torch import nn
 from regard.interface import Inside, SeenAttention, SeenRecurrence, SideName
 from regard.layers.attention import Attention
 from regard.layers.cells import Cell
-from regard.layers.encoders import Embedding, RecurrentEncoder, WordReader
+from regard.layers.encoders import Embedding, RecurrentEncoder
 from regard.layers.recurrent import Recurrent
 
 
@@ -62,5 +62,5 @@ def inside_of(
 ) -> Inside:
     """Build an Inside with the `embed` of the reader, if it has one, and the Embedding in it."""
     reader = dict(reads.named_children()).get("embed")
-    table = reader.embed if isinstance(reader, WordReader) else reader
+    table = reader if reader is None else dict(reader.named_children()).get("embed", reader)
     return Inside(attentions, recurrences, reader, table if isinstance(table, Embedding) else None)

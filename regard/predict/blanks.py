@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
-from regard.data.corruption import MASK
-from regard.interface import Batch, Fills, Padded, UserError
+from regard.data.corruption import MASK, with_hidden
+from regard.interface import Fills, UserError
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.predict.text import Line, batches, most_read
@@ -50,7 +50,7 @@ def fill_in(run: Run, texts: Sequence[str], how: Decoding | None = None, first_l
         blanked = sorted((line for line in lines if MASK in line.ids), key=lambda line: -len(line.ids))
         for together in batches(blanked, how):
             source = run.fields["source"].pad([line.ids for line in together])
-            batch = Batch(source, Padded(source.values, source.values == MASK)).to(run.device)
+            batch = with_hidden(source, source.values == MASK).to(run.device)
             likely = model.fill(batch).float().log_softmax(-1).topk(how.n_best)
             blanks = iter(zip(likely.values.tolist(), likely.indices.tolist(), strict=True))
             for line in together:
@@ -90,8 +90,7 @@ def pseudo_log_probs(run: Run, texts: Iterable[str]) -> Iterator[Floats]:
             source = run.fields["source"].pad([ids] * count)
             places = torch.arange(first, first + count)
             hidden = torch.zeros_like(source.mask).scatter_(1, places[:, None], True)
-            read = Padded(source.values.masked_fill(hidden, MASK), source.mask)
-            batch = Batch(read, Padded(source.values, hidden)).to(run.device)
+            batch = with_hidden(source, hidden).to(run.device)
             with torch.inference_mode():
                 log_probs = model.fill(batch).float().log_softmax(-1)
             answers = torch.tensor(ids[first : first + count], device=run.device)
