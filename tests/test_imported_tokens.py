@@ -395,7 +395,7 @@ def test_pipes_and_huge_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").touch()
     with (tmp_path / "tokenizer.json").open("r+b") as file:
         file.truncate(200_000_000)
-    with pytest.raises(UserError, match="more than 128 MB"):
+    with pytest.raises(UserError, match="more than 125,000 KiB"):
         read_tokenizers(tmp_path)
     with pytest.raises(UserError, match="there is no tokenizer.json"):
         read_tokenizers(tmp_path / "nowhere")

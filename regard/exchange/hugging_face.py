@@ -248,7 +248,7 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     recipe = parse_recipe(table, tasks=TASKS, folder=folder.resolve().parent)
     with torch.device("meta"):
         model = design_of(recipe.model_name).build(recipe.model, fields.shapes)
-    expected = {name: tensor for name, tensor in model.state_dict().items() if not shared(name, model)}
+    expected = weights(model)
     with ExitStack() as stack, target.only_writer():
         theirs = TheirWeights(folder, stack)
         ours = Ours(theirs, family.names(config, architecture), family.prefix, expected, words)
@@ -263,13 +263,6 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
         remarks.append("It has no head, so it gives vectors (predict --vectors), and can be trained from (train.from).")
         return remarks, " --vectors"
     return remarks, task.words.try_with
-
-
-def shared(name: str, model: torch.nn.Module) -> bool:
-    """Whether this weight is one that has another name before (weight tying)."""
-    tensors = model.state_dict(keep_vars=True)
-    first = next(other for other, tensor in tensors.items() if tensor is tensors[name])
-    return first != name
 
 
 class Checked(Mapping[str, Tensor]):
