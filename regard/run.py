@@ -8,7 +8,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -243,10 +242,11 @@ def build_saved(recipe: Recipe, fields: Fields, shapes: TensorShapes, origin: Pa
 @contextmanager
 def at_most(parameters: int) -> Iterator[None]:
     """Within this block, refuse to build a model of more parameters than these."""
-    numbers = count(1)
+    seen: dict[int, Any] = {}  # layers that share their weights register the same ones again; kept, so that ids are
 
-    def note(*_: Any) -> None:
-        if next(numbers) > parameters:
+    def note(module: nn.Module, name: str, parameter: Any) -> None:
+        seen[id(parameter)] = parameter
+        if len(seen) > parameters:
             raise ValueError("it would have more tensors than the file")
 
     hook = register_module_parameter_registration_hook(note)

@@ -198,3 +198,15 @@ def test_its_self_attention_can_be_looked_at(run: regard.Run, call: Call, tmp_pa
     assert seen.weights.shape == (6, 6) and seen.rows[0] == "<bos>" and seen.rows[-1] == "<eos>"
     np.testing.assert_allclose(seen.weights.sum(1), 1, atol=1e-5)
     assert call("look", run.name, "the red a", "--html", tmp_path / "look.html").code == 0
+
+
+def test_a_deep_albert_is_loaded_though_its_file_has_one_layer(tmp_path: Path) -> None:
+    recipe = {
+        "task": "masked",
+        "model": {"name": "albert", **SIZES, "layers": 30},
+        "tokens": {"kind": "words", "size": 0},
+    }
+    texts = [f"{a} {b} {c}" for a in "abcde" for b in "fghij" for c in "kl"]
+    settings = {"train.steps": 1, "train.validate_every": 1, "train.epochs": 0}
+    regard.train(recipe, tmp_path / "run", data=texts, settings=settings, progress=False, threads=1)
+    assert len(regard.load(tmp_path / "run").model.inspect().attentions) == 30
