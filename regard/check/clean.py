@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import compress
 from pathlib import Path
 from typing import TextIO
@@ -16,7 +14,7 @@ import numpy as np
 from regard.check.characters import CODE_POINTS, Array
 from regard.check.faults import BIT, FAULTS, LEFT_OUT
 from regard.check.scan import Reports, Scan, chunks, coded, hashes_of, known_characters, lines_at
-from regard.data.files import flush_file, flush_folder, make_folder, reason, unfinished
+from regard.data.files import flush_file, whole_folder
 from regard.data.sources import Parallel, Split
 from regard.interface import UserError
 from regard.recipe import Recipe
@@ -89,49 +87,6 @@ def moved(recipe: Recipe, folder: Path) -> Recipe:
     if train.from_ and (start := recipe.folder / train.from_).is_dir():
         train = dataclasses.replace(train, from_=str(start.resolve()))
     return dataclasses.replace(recipe, data_name="parallel", data=FILES, train=train, folder=folder)
-
-
-def refuse_to_overwrite(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "is not empty" if folder.is_dir() else "is a file"
-        raise UserError(f"{folder} {what}: name a new or an empty folder.")
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write in, which gets its name when it is complete and on the disk."""
-    place = folder.resolve()
-    beside = unfinished(place)
-    try:
-        make_folder(place.parent)
-        sweep(place)
-        beside.mkdir()
-        yield beside
-        flush_folder(beside)
-        refuse_to_overwrite(folder)
-        beside.replace(place)
-        flush_folder(place.parent)
-    except OSError as problem:
-        raise UserError(f"{folder} cannot be written ({reason(problem)}): fix that, or name another folder.") from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def sweep(place: Path) -> None:
-    """Remove the remains of processes that were killed while they wrote this folder."""
-    for left in place.parent.iterdir():
-        process = left.name.removeprefix(f".{place.name}.")
-        if process != left.name and process.isdecimal() and not is_alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def is_alive(process: int) -> bool:
-    try:
-        with suppress(PermissionError):  # it belongs to another user
-            os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
 
 
 @contextmanager

@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from regard.check.characters import NAMES, Array
-from regard.check.clean import refuse_to_overwrite, write_clean
+from regard.check.clean import write_clean
 from regard.check.faults import BIT, FAULTS, LABELLED, LEAKS, LEFT_OUT, NOT_SOUND, Checked, Finding, Summary
 from regard.check.scan import NAMED, Reports, Scan, known_characters
 from regard.check.unusual import RATIO, Usual, compare, swapped
 from regard.config import counted
 from regard.data.fields import LabelField
+from regard.data.files import refuse_to_overwrite
 from regard.data.sources import Line, Split
 from regard.data.text import encodable
 from regard.interface import UserError

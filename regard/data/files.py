@@ -170,6 +170,49 @@ def unfinished(path: Path) -> Path:
     return beside
 
 
+def refuse_to_overwrite(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise UserError(f"{folder} {what}: name a new or an empty folder.")
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write in, which gets its name when it is complete and on the disk."""
+    place = folder.resolve()
+    beside = unfinished(place)
+    try:
+        make_folder(place.parent)
+        sweep(place)
+        beside.mkdir()
+        yield beside
+        flush_folder(beside)
+        refuse_to_overwrite(folder)
+        beside.replace(place)
+        flush_folder(place.parent)
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be written ({reason(problem)}): fix that, or name another folder.") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def sweep(place: Path) -> None:
+    """Remove the remains of processes that were killed while they wrote this folder."""
+    for left in place.parent.iterdir():
+        process = left.name.removeprefix(f".{place.name}.")
+        if process != left.name and process.isdecimal() and not is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        with contextlib.suppress(PermissionError):  # it belongs to another user
+            os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
 def remove_unfinished() -> None:
     """Remove the temporary files and folders of this process, which is about to end."""
     for path in tuple(_unfinished):

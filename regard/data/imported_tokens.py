@@ -20,7 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.pipelines import HIDDEN, NAMED, Pipeline, library, plain_settings, running, write_pipeline
+from regard.data.pipelines import (
+    HIDDEN,
+    NAMED,
+    Pipeline,
+    library,
+    plain_settings,
+    running,
+    without_prepended,
+    write_pipeline,
+)
 from regard.data.text import encodable
 from regard.data.tokens import (
     Foreign,
@@ -67,6 +76,8 @@ class Imported(Tokenizer):
         if self.decoder_kind not in (None, *DECODERS):
             raise UserError(f"its decoder is {self.decoder_kind!r}, and not one of {', '.join(DECODERS)}")
         self.inner = running(pipeline, {*self.named.values(), *others})
+        plain = without_prepended(pipeline)
+        self.after = self.inner if plain is pipeline else running(plain, {*self.named.values(), *others})
         self.decoder = self.inner.decoder
         ids = {token.removeprefix(HIDDEN): i for token, i in self.inner.get_vocab().items()}
         self._number(ids, rows, start)
@@ -119,7 +130,8 @@ class Imported(Tokenizer):
 
     def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         with library("split a text"):
-            encodings = self.inner.encode_batch_fast(texts, add_special_tokens=False)
+            inner = self.after if continued else self.inner
+            encodings = inner.encode_batch_fast(texts, add_special_tokens=False)
         return [[self.ours[their] for their in encoding.ids] for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:

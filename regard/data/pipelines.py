@@ -78,6 +78,14 @@ def running(pipeline: Pipeline, specials: set[str]) -> tokenizers.Tokenizer:
         return inner
 
 
+def without_prepended(pipeline: Pipeline) -> Pipeline:
+    """The pipeline for a text that continues another: nothing is put before it."""
+    normaliser = pipeline.get("normalizer") or {}
+    steps = normaliser.get("normalizers") or ()
+    kept = [step for step in steps if step.get("type") != "Prepend"]
+    return {**pipeline, "normalizer": {**normaliser, "normalizers": kept}} if len(kept) < len(steps) else pipeline
+
+
 def check_charsmaps(normaliser: Any) -> None:
     """Refuse tables of characters on which the library would panic."""
     if isinstance(normaliser, dict):

@@ -21,7 +21,7 @@ from regard.interface import EOS, UserError
 BART_OFFSET = 2
 SILENT = -1e4  # the bias of a token that is never predicted: its probability is exactly 0
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
-ACTIVATIONS |= {"swish": "silu", "silu": "silu", "tanh": "tanh"}
+ACTIVATIONS |= {"gelu_python": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
 LABELS, DISCRIMINATOR = "ForSequenceClassification", "ElectraForPreTraining"  # their architectures
 Config = Mapping[str, Any]  # their config.json
 
@@ -153,6 +153,7 @@ class Family:
     prefix: str = ""  # of the body's names, which some files leave out
     reads: str = ""  # what the tokenizer puts around a text
     leads: int | None = None  # what a decoder reads first, if it is not <bos>
+    pooler: str = ""  # activation of its classifiers' layer above <cls>
 
 
 # --- encoders: bert and its relatives ----------------------------------------------------------------------------
@@ -188,17 +189,18 @@ ENCODER = {
     "dropout": "hidden_dropout_prob",
 }
 READ = "encoder.embed."
+EMBEDDED, SEGMENTS = f"{READ}embed.weight", f"{READ}segments"
 
 
 def reads(body: str, positions: Form = SAME, *, segments: bool = True) -> Names:
     """The embeddings below the encoder."""
     names = {
-        f"{READ}embed.weight": Pair(f"{body}embeddings.word_embeddings.weight", ROWS),
+        EMBEDDED: Pair(f"{body}embeddings.word_embeddings.weight", ROWS),
         f"{READ}positions.table.weight": Pair(f"{body}embeddings.position_embeddings.weight", positions),
         **both({f"{READ}norm": f"{body}embeddings.LayerNorm"}),
     }
     if segments:
-        names[f"{READ}segments"] = Pair(f"{body}embeddings.token_type_embeddings.weight")
+        names[SEGMENTS] = Pair(f"{body}embeddings.token_type_embeddings.weight")
     return names
 
 
@@ -230,7 +232,8 @@ def roberta(config: Config, architecture: str) -> Names:
 
 def electra(config: Config, architecture: str) -> Names:
     names = reads("electra.", segments=config.get("type_vocab_size", 2) > 0)
-    names |= both({f"{READ}enter": "electra.embeddings_project"})
+    if config.get("embedding_size", config["hidden_size"]) != config["hidden_size"]:
+        names |= both({f"{READ}enter": "electra.embeddings_project"})
     names |= layers(config["num_hidden_layers"], "encoder.stack.blocks", "electra.encoder.layer", BLOCK)
     if architecture.endswith(LABELS):
         return names | both({"head.pool.linear": "classifier.dense", "head.linear": "classifier.out_proj"})
@@ -396,7 +399,7 @@ def to_encoder(model: Any, special: Config, *, embedding: bool = False, offset: 
         "hidden_act": THEIR_ACTIVATIONS[model.activation],
         "attention_probs_dropout_prob": model.dropout,
         "max_position_embeddings": model.longest + offset,
-        "type_vocab_size": model.segments,
+        "type_vocab_size": max(1, model.segments),
         **({"embedding_size": model.embedding or model.dim} if embedding else {}),
     }
 
@@ -450,7 +453,8 @@ def of_t5(config: Config) -> dict[str, Any]:
 
 
 def to_t5(model: Any, special: Config) -> dict[str, Any]:
-    name = "gelu" if model.gated and model.activation == "gelu-tanh" else THEIR_ACTIVATIONS[model.activation]
+    gates = {"gelu-tanh": "gelu", "gelu": "gelu_python"} if model.gated else {}  # there, gated-gelu is not gelu
+    name = (THEIR_ACTIVATIONS | gates)[model.activation]
     return {
         "feed_forward_proj": f"gated-{name}" if model.gated else name,
         "d_kv": model.head_dim or model.dim // model.heads,
@@ -507,7 +511,18 @@ POST = {"norm": "post"}
 
 FAMILIES: dict[str, Family] = {
     "bert": Family(
-        "bert", ENCODER, bert, MASKED, of_encoder, to_encoder, ABSOLUTE, POST, "base", prefix="bert.", reads=AROUND
+        "bert",
+        ENCODER,
+        bert,
+        MASKED,
+        of_encoder,
+        to_encoder,
+        ABSOLUTE,
+        POST,
+        "base",
+        prefix="bert.",
+        reads=AROUND,
+        pooler="tanh",
     ),
     "distilbert": Family(
         "bert",
@@ -523,7 +538,17 @@ FAMILIES: dict[str, Family] = {
         reads=AROUND,
     ),
     "roberta": Family(
-        "roberta", ENCODER, roberta, MASKED, of_roberta, to_roberta, ABSOLUTE, POST, prefix="roberta.", reads=AROUND
+        "roberta",
+        ENCODER,
+        roberta,
+        MASKED,
+        of_roberta,
+        to_roberta,
+        ABSOLUTE,
+        POST,
+        prefix="roberta.",
+        reads=AROUND,
+        pooler="tanh",
     ),
     "electra": Family(
         "electra",
@@ -536,6 +561,7 @@ FAMILIES: dict[str, Family] = {
         POST,
         prefix="electra.",
         reads=AROUND,
+        pooler="gelu",
     ),
     "albert": Family(
         "albert",
@@ -548,6 +574,7 @@ FAMILIES: dict[str, Family] = {
         POST,
         prefix="albert.",
         reads=AROUND,
+        pooler="tanh",
     ),
     "vit": Family(
         "vit",

@@ -23,14 +23,16 @@ from regard import machine
 from regard.checkpoint import Folder, write_safetensors, write_tensors
 from regard.config import choose, values_of
 from regard.data.fields import Field, Fields, LabelField, TextField
-from regard.data.files import make_folder, open_regular, read_limited, reason, write_atomically
+from regard.data.files import open_regular, read_limited, reason, refuse_to_overwrite, whole_folder, write_atomically
 from regard.data.imported_tokens import Imported
 from regard.data.pictures import PictureField
 from regard.data.tokens import Tokenizer
 from regard.exchange.architectures import (
     DISCRIMINATOR,
+    EMBEDDED,
     FAMILIES,
     PREFIXES,
+    SEGMENTS,
     Family,
     Names,
     Vocabulary,
@@ -223,18 +225,22 @@ def fields_of(kinds: Mapping[str, Any], config: Mapping[str, Any], folder: Path)
 
 def picture_field(config: Mapping[str, Any], folder: Path) -> PictureField:
     how = read_json(folder / "preprocessor_config.json") if (folder / "preprocessor_config.json").is_file() else {}
-    mean, spread = (how.get(key, [0.5] * 3) for key in ("image_mean", "image_std"))
-    if len(set(mean)) > 1 or len(set(spread)) > 1:
-        raise UserError(f"{folder} standardises each colour by itself, which a run cannot: it cannot be imported.")
-    height = width = config["image_size"]
-    return PictureField(height, width, config.get("num_channels", 3), 255.0 * mean[0], 255.0 * spread[0])
+    size = config.get("image_size", 224)
+    height, width = size if isinstance(size, list) and len(size) == 2 else (size, size)
+    try:
+        if not how.get("do_rescale", True) or not how.get("do_normalize", True):
+            raise ValueError("it gives pixels another scale")
+        (mean,), (spread,) = ({*how.get(key, [0.5])} for key in ("image_mean", "image_std"))
+        about = {"mean": 255.0 * mean, "spread": 255.0 * spread}
+        return PictureField.from_json({"size": [height, width, config.get("num_channels", 3)], **about})
+    except (ValueError, TypeError):
+        wrong = "does not standardise all colours of a picture alike, or has no valid size of pictures"
+        raise UserError(f"{folder} {wrong}: it cannot be imported.") from None
 
 
 def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     """Create a run from a Hugging Face folder; return remarks on what was left out, and what follows `predict RUN`."""
-    target = Folder(out)
-    if target.config.exists() or target.best.exists():
-        raise UserError(f"{out} is a run already: choose another folder.")
+    refuse_to_overwrite(out)
     config = read_json(folder / CONFIG)
     family, architecture, task_name = family_of(config, folder)
     task = TASKS[task_name]
@@ -249,7 +255,8 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     with torch.device("meta"):
         model = design_of(recipe.model_name).build(recipe.model, fields.shapes)
     expected = weights(model)
-    with ExitStack() as stack, target.only_writer():
+    with ExitStack() as stack, whole_folder(out) as beside:
+        target = Folder(beside)
         theirs = TheirWeights(folder, stack)
         ours = Ours(theirs, family.names(config, architecture), family.prefix, expected, words)
         facts = {**machine.facts(), "files": {"origin": str(folder)}, "data": "", "precision": "float32"}
@@ -291,8 +298,7 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     """Write a run as a Hugging Face folder, from which `transformers` loads a model with the same outputs; by default
     inside the run. Return the folder."""
     folder = output or run / "hf"
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: choose another folder.")
+    refuse_to_overwrite(folder)
     loaded = load(run, trust_code=trust_code)
     recipe, fields = loaded.recipe, loaded.fields
     kind, family = fitting_family(recipe, run)
@@ -313,23 +319,27 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     if names := fields.names():
         config["id2label"] = {str(number): name for number, name in enumerate(names)}
         config["label2id"] = {name: number for number, name in enumerate(names)}
+    if isinstance(picture := fields.get("source"), PictureField):
+        height, width, channels = picture.size
+        config |= {"image_size": height if height == width else [height, width], "num_channels": channels}
     pairs, own = family.names(config, architecture), weights(loaded.model)
-    if unknown := [name for name in own if name not in pairs]:
-        raise UserError(f"{run} has {unknown[0]}, for which {architecture} has no place: it cannot be exported.")
-    make_folder(folder)
-    picture = fields.get("source")
-    if isinstance(picture, PictureField):
-        config |= {"image_size": picture.size[0], "num_channels": picture.size[2]}
-        write_preprocessor(picture, folder)
-    for tokenizer in list(texts.values())[:1]:
-        if isinstance(tokenizer, Imported):
-            other = list(texts.values())[-1]
-            tokenizer.write(folder, other if isinstance(other, Imported) else None)
-        else:
-            write_own(tokenizer, folder, template=family.reads)
-    tensors = dict(their_weights({name: pairs[name] for name in own}, own, words))
-    write_safetensors(folder / SAFE, tensors, {"format": "pt"})
-    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    if SEGMENTS in pairs and SEGMENTS not in own:  # theirs have at least one kind of sentence
+        own[SEGMENTS] = torch.zeros(1, own[EMBEDDED].shape[1])
+    if odd := [name for name in sorted(own.keys() ^ pairs.keys()) if "head." not in name or name in own]:
+        differ = f"{run} and {architecture} differ in {odd[0]}"
+        raise UserError(f"{differ}: train with the model.embedding of a preset to export it.")
+    with whole_folder(folder) as beside:
+        if isinstance(picture, PictureField):
+            write_preprocessor(picture, beside)
+        for tokenizer in list(texts.values())[:1]:
+            if isinstance(tokenizer, Imported):
+                other = list(texts.values())[-1]
+                tokenizer.write(beside, other if isinstance(other, Imported) else None)
+            else:
+                write_own(tokenizer, beside, template=family.reads)
+        tensors = dict(their_weights({name: pairs[name] for name in own}, own, words))
+        write_safetensors(beside / SAFE, tensors, {"format": "pt"})
+        write_atomically(beside / CONFIG, json.dumps(config, indent=2) + "\n")
     return folder
 
 
@@ -338,19 +348,26 @@ def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
     of_model = {kind: family for kind, family in FAMILIES.items() if family.model == recipe.model_name}
     if not of_model:
         known = ", ".join(dict.fromkeys(family.model for family in FAMILIES.values()))
-        raise UserError(f"{run} is a {recipe.model_title}, which Hugging Face's library does not have: {known} it has.")
+        wrong = f"{run} is a {recipe.model_title}, which Hugging Face's library does not have"
+        raise UserError(f"{wrong}: train one of {known} to export it.")
     settings = values_of(recipe.model)
-    fits = {}
+    odd: dict[str, list[tuple[str, Any]]] = {}
     for kind, family in of_model.items():
-        odd = [key for key, value in family.needs.items() if settings.get(key, value) != value]
-        if not odd and (kind != "bert" or "distilbert" not in fits):
-            fits[kind] = family
+        needs = dict(family.needs)
+        if recipe.task.name == "classification" and family.pooler:
+            needs["pooler"] = family.pooler
+        odd[kind] = [(key, value) for key, value in needs.items() if settings.get(key, value) != value]
+    fits = [kind for kind, differences in odd.items() if not differences]
     if fits:
-        kind = "distilbert" if "distilbert" in fits else next(iter(fits))
-        return kind, fits[kind]
-    key = odd[0]
-    remedy = f'train with model.preset = "{family.preset}"' if family.preset else f"train with {family.needs[key]!r}"
-    raise UserError(f"{run} has model.{key} = {settings[key]!r}, which {kind} does not have: {remedy} to export it.")
+        return fits[-1], of_model[fits[-1]]  # distilbert is a bert, too
+    kind, ((key, value), *_) = next(iter(odd.items()))
+    preset = f', as in model.preset = "{of_model[kind].preset}",' if of_model[kind].preset else ""
+    wrong = f"{run} has model.{key} = {_toml(settings[key])}, which {kind} does not have"
+    raise UserError(f"{wrong}: train with model.{key} = {_toml(value)}{preset} to export it.")
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value)
 
 
 def architecture_of(kind: str, family: Family, recipe: Recipe) -> str:
@@ -358,7 +375,8 @@ def architecture_of(kind: str, family: Family, recipe: Recipe) -> str:
     head = values_of(recipe.model).get("head")
     end = {"none": "Model", "replaced": "ForPreTraining"}.get(str(head), "") if "Model" in ends else ""
     if not ends:
-        raise UserError(f"A {kind} for {recipe.task.name} cannot be exported: {', '.join(family.heads.values())} can.")
+        known = ", ".join(dict.fromkeys(family.heads.values()))
+        raise UserError(f"A {kind} for {recipe.task.name} cannot be exported: train one for {known} to export it.")
     return f"{PREFIXES.get(kind, kind.capitalize())}{end or ends[0]}"
 
 

@@ -47,11 +47,13 @@ def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> No
     inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokenizer.specials])
     used = [(token, i) for token, i in ids.items() if token in template.split()]
     inner.post_processor = processors.TemplateProcessing(single=template, pair=f"{template} $B:1", special_tokens=used)
-    named = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS, "unk_token": UNK}
+    known = {"pad_token": SPECIALS[PAD], "bos_token": SPECIALS[BOS], "eos_token": SPECIALS[EOS]}
+    known |= {"unk_token": SPECIALS[UNK], "mask_token": "<mask>"}
+    named = {what: token for what, token in known.items() if token in tokenizer.specials}
     write_pipeline(
         folder,
         {**json.loads(inner.to_str()), "decoder": decoder},
-        {what: SPECIALS[i] for what, i in named.items()},
-        tokenizer.specials[len(SPECIALS) :],
+        named,
+        [token for token in tokenizer.specials if token not in named.values()],
         {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True},
     )

@@ -1,0 +1,204 @@
+"""Hugging Face folders as files: what is trained here runs there, every form of weights is read, hostile and broken
+folders are refused, and an imported model is a run as any other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command import Call, Result
+from torch import Tensor
+
+import regard
+from regard.data.corruption import MASK, with_hidden
+from regard.run import Run
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+SIZES = {"dim": 12, "heads": 3, "feed_forward": 20, "layers": 2, "dropout": 0.0}
+TRAIN = {"steps": 3, "validate_every": 3, "batch_tokens": 512, "learning_rate": 0.01, "precision": "float32"}
+WORLD = {"name": "world", "sentences": 61, "valid": 7}
+BPE = {"kind": "bpe", "size": 300}
+MARIAN = {"norm": "post", "positions": "sinusoidal-halves", "activation": "silu"}
+PLAIN = {"scaled": False, "head_bias": False, "norm": "pre", "activation": "gelu-tanh"}
+LIST = ["the cat sees a dog .", "dogs", "été ! naïve ; <eos> [MASK] 日本"]
+
+TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {  # task, model, what `transformers` has for it
+    "gpt": ("language", {"name": "gpt", "context": 200, **PLAIN}, "GPT2LMHeadModel"),
+    "gpt untied": ("language", {"name": "gpt", "context": 200, "tie": False, **PLAIN}, "GPT2LMHeadModel"),
+    "transformer": ("translation", {"name": "transformer", **MARIAN}, "MarianMTModel"),
+    "bert": ("masked", {"name": "bert"}, "BertForMaskedLM"),
+    "distilbert": ("masked", {"name": "bert", "segments": 0, "pooler": "relu"}, "DistilBertForMaskedLM"),
+    "roberta": ("masked", {"name": "roberta"}, "RobertaForMaskedLM"),
+    "albert": ("masked", {"name": "albert", "embedding": 7}, "AlbertForMaskedLM"),
+    "electra": ("masked", {"name": "electra", "embedding": 7}, "ElectraForMaskedLM"),
+    "bert labels": ("classification", {"name": "bert"}, "BertForSequenceClassification"),
+    "t5": ("translation", {"name": "t5"}, "T5ForConditionalGeneration"),
+    "t5 gated": ("translation", {"name": "t5", "gated": True, "activation": "gelu-tanh", "tie": False,
+                                 "head_dim": 5}, "T5ForConditionalGeneration"),
+    "bart": ("translation", {"name": "bart"}, "BartForConditionalGeneration"),
+}  # fmt: skip
+SOON = ["gpt", "transformer", "bert labels"]  # the others take longer
+
+
+def near(found: Any, wanted: Any, tolerance: float = 1e-4) -> None:
+    torch.testing.assert_close(torch.as_tensor(found).float(), torch.as_tensor(wanted).float(), rtol=0, atol=tolerance)
+
+
+def recipe(task: str, model: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"task": task, "data": WORLD, "tokens": BPE, "model": {**SIZES, **model}, "train": TRAIN} | more
+
+
+def trained(task: str, model: dict[str, Any], folder: Path) -> Run:
+    return regard.train(recipe(task, model), folder, progress=False)
+
+
+# --- what is trained here runs there ---
+
+
+def logits_here(run: Run, texts: Sequence[str], targets: Sequence[str]) -> Tensor:
+    """The logits at every position of the target, or of the source; padding is at the end of each row."""
+    model: Any = run.model
+    if run.task.name == "language":
+        logits: Tensor = model.logits(run.batch(target=texts))
+    elif run.task.name == "translation":
+        logits = model.logits(run.batch(source=texts, target=targets))
+    elif run.task.name == "masked":
+        source = run.batch(source=texts).source
+        assert source is not None
+        hidden = torch.zeros_like(source.mask)
+        hidden[:, 0] = True
+        logits = model.head.logits(model.states(with_hidden(source, hidden)))
+    else:
+        logits = torch.tensor([list((each.probabilities or {}).values()) for each in run.predict(texts)]).log()
+    return logits
+
+
+def logits_there(model: Any, tokenizer: Any, task: str, texts: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+    """The same, for each text by itself."""
+    found = []
+    for text, target in zip(texts, targets, strict=True):
+        read = tokenizer(text, return_tensors="pt")
+        if task == "language":
+            logits = model(**read).logits
+        elif task == "masked":
+            read["input_ids"][:, 1] = MASK
+            logits = model(**read).logits[:, 1:]
+        elif task == "translation":
+            after = tokenizer(target, add_special_tokens=False)["input_ids"]
+            lead = [2] if model.config.model_type == "bart" else []
+            written = torch.tensor([[*lead, tokenizer.bos_token_id, *after]])
+            logits = model(**read, decoder_input_ids=written).logits[:, len(lead) :]
+        else:
+            logits = model(**read).logits.log_softmax(-1)
+        found.append(logits[0])
+    return found
+
+
+def mostly_slow(names: Iterable[str], soon: Sequence[str]) -> Any:
+    marked = (pytest.param(name, marks=[] if name in soon else pytest.mark.slow) for name in names)
+    return pytest.mark.parametrize("name", marked)
+
+
+@mostly_slow(TRAINED, SOON)
+@torch.no_grad()
+def test_what_is_trained_here_runs_there_and_comes_back(name: str, tmp_path: Path, call: Call) -> None:
+    task, settings, architecture = TRAINED[name]
+    with torch.enable_grad():
+        run = trained(task, settings, tmp_path / "run")
+    done = call("export", tmp_path / "run", "--to", "hf", "-o", tmp_path / "folder")
+    assert done.code == 0, done.err
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    model = getattr(transformers, architecture).from_pretrained(tmp_path / "folder").eval()
+    ids = run.tokenizer().encode_all(LIST)
+    assert tokenizer(LIST, add_special_tokens=False)["input_ids"] == ids
+    ours = logits_here(run, LIST, LIST[::-1])
+    for row, theirs in enumerate(logits_there(model, tokenizer, task, LIST, LIST[::-1])):
+        near(ours[row, : len(theirs)] if ours.dim() > 2 else ours[row], theirs)
+    done = call("import", tmp_path / "folder", "-o", tmp_path / "again")
+    assert done.code == 0 and "Left out" not in done.err, done.err
+    again = regard.load(tmp_path / "again")
+    same_answers(run, again)
+
+
+def same_answers(one: Run, two: Run) -> None:
+    shown = ["the cat [MASK] a dog ."] if one.task.name == "masked" else LIST
+    how = {} if one.task.name in ("classification", "masked") else {"max_length": 7, "sample": False}
+    answers = [[each.text for each in run.predict(shown, **how)] for run in (one, two)]
+    if one.task.name != "classification":
+        pairs = list(zip(LIST, LIST[::-1], strict=True)) if one.task.name == "translation" else LIST
+        near(one.log_prob(pairs), two.log_prob(pairs))
+    assert answers[0] == answers[1]
+
+
+def pictures(*size: int, count: int = 12) -> list[tuple[Any, str]]:
+    shown = np.random.default_rng(1).integers(0, 256, (count, *size), np.uint8)
+    return [(each, "ab"[number % 2]) for number, each in enumerate(shown)]
+
+
+@pytest.mark.parametrize("size", [(12, 12, 3), (8, 16, 1)])
+def test_a_picture_model_that_is_trained_here_runs_there(size: tuple[int, ...], tmp_path: Path, call: Call) -> None:
+    data = pictures(*size)
+    how = {"task": "pictures", "model": {"name": "vit", "patch": 4, **SIZES}, "train": TRAIN}
+    run = regard.train(how, tmp_path / "run", data=data, valid=data[:4], progress=False)
+    assert call("export", tmp_path / "run", "--to", "hf", "-o", tmp_path / "folder").code == 0
+    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder").eval()
+    how = json.loads((tmp_path / "folder" / "preprocessor_config.json").read_text())
+    shown = [each for each, _ in data[:3]]
+    pixels = torch.from_numpy(np.stack(shown)).permute(0, 3, 1, 2) * how["rescale_factor"]
+    mean, spread = (torch.tensor(how[key])[:, None, None] for key in ("image_mean", "image_std"))
+    with torch.no_grad():
+        theirs = model((pixels - mean) / spread).logits.softmax(-1)
+    near([list((each.probabilities or {}).values()) for each in run.predict(shown)], theirs)
+    assert call("import", tmp_path / "folder", "-o", tmp_path / "again").code == 0
+    again = regard.load(tmp_path / "again").predict(shown)
+    near([list((each.probabilities or {}).values()) for each in again], theirs)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {  # task, model, tokens, the remedy
+    "seq2seq": ("translation", {"name": "seq2seq", "embedding": 5, "hidden": 7}, BPE, "train one of"),
+    "rnn_lm": ("language", {"name": "rnn_lm", "embedding": 7, "hidden": 7}, BPE, "train one of"),
+    "ngram": ("language", {"name": "ngram"}, {"kind": "words", "size": 0}, "train one of"),
+    "gpt": ("language", {"name": "gpt", "context": 200, **SIZES}, BPE, 'model.preset = "gpt2"'),
+    "post-norm": ("masked", {"name": "bert", "norm": "pre", **SIZES}, BPE, 'model.norm = "post"'),
+    "words": ("masked", {"name": "bert", **SIZES}, {"kind": "words", "size": 0}, 'tokens.kind = "bpe"'),
+    "tagger": ("tagging", {"name": "bert", **SIZES}, {}, "train one for masked, classification"),
+    "two vocabularies": ("translation", {"name": "t5", **SIZES}, BPE | {"joint": False}, "tokens.joint = true"),
+    "untied": ("translation", {"name": "transformer", "tie": False, **MARIAN, **SIZES}, BPE, "model.tie = true"),
+    "pooler": ("classification", {"name": "bert", "pooler": "gelu", **SIZES}, BPE, 'model.pooler = "tanh"'),
+    "same width": ("masked", {"name": "electra", "embedding": 12, **SIZES}, BPE, "model.embedding"),
+    "no narrower": ("masked", {"name": "albert", "embedding": 0, **SIZES}, BPE, "model.embedding"),
+}
+
+
+@mostly_slow(REFUSED, ["gpt", "words", "same width", "no narrower"])
+def test_what_cannot_run_there_is_refused_with_the_remedy_and_leaves_nothing(
+    name: str, tmp_path: Path, call: Call
+) -> None:
+    task, model, tokens, remedy = REFUSED[name]
+    how = {
+        "task": task,
+        "data": WORLD,
+        "tokens": tokens,
+        "model": model,
+        "train": {"steps": 1} if name == "ngram" else TRAIN,
+    }
+    regard.train(how, tmp_path / "run", progress=False)
+    done = call("export", tmp_path / "run", "--to", "hf", "-o", tmp_path / "folder")
+    one_sentence(done)
+    assert remedy in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def one_sentence(done: Result) -> None:
+    assert done.code == 1 and done.out == "", done
+    assert done.err.count("\n") == 1 and done.err.endswith(".\n") and "Traceback" not in done.err, done.err
