@@ -4,7 +4,8 @@ folders are refused, and an imported model is a run as any other."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,18 @@ import numpy as np
 import pytest
 import torch
 from command import Call, Result
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import regard
+from regard.checkpoint import read_tensors
 from regard.data.corruption import MASK, with_hidden
+from regard.exchange.hugging_face import import_folder
 from regard.run import Run
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")
+from folders import word_piece  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -105,7 +110,7 @@ def logits_there(model: Any, tokenizer: Any, task: str, texts: Sequence[str], ta
 
 
 def mostly_slow(names: Iterable[str], soon: Sequence[str]) -> Any:
-    marked = (pytest.param(name, marks=[] if name in soon else pytest.mark.slow) for name in names)
+    marked = [pytest.param(name, marks=[] if name in soon else pytest.mark.slow) for name in names]
     return pytest.mark.parametrize("name", marked)
 
 
@@ -202,3 +207,113 @@ def test_what_cannot_run_there_is_refused_with_the_remedy_and_leaves_nothing(
 def one_sentence(done: Result) -> None:
     assert done.code == 1 and done.out == "", done
     assert done.err.count("\n") == 1 and done.err.endswith(".\n") and "Traceback" not in done.err, done.err
+
+
+# --- every form of weights is read ---
+
+SMALL = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+SMALL |= {"max_position_embeddings": 40}
+Weights = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of BERT with both of its heads, as `transformers` writes it."""
+    folder = tmp_path_factory.mktemp("theirs") / "bert"
+    word_piece(folder, "bert")
+    written = json.loads((folder / "config.json").read_text())
+    torch.manual_seed(7)
+    model = transformers.BertForPreTraining(transformers.BertConfig(**SMALL, vocab_size=written["vocab_size"]))
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(theirs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(theirs, tmp_path / "folder"))
+
+
+def sharded(weights: Weights, folder: Path, name: str, end: str, save: Any) -> None:
+    names, places = sorted(weights), {}
+    for number, some in enumerate((names[::2], names[1::2]), 1):
+        file = f"{name}-{number:05}-of-00002.{end}"
+        save({each: weights[each] for each in some}, folder / file)
+        places |= dict.fromkeys(some, file)
+    (folder / f"{name}.{end}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def old_names(weights: Weights) -> Weights:
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    pairs = ((name, next((end for end in old if name.endswith(end)), "")) for name in weights)
+    return {name.removesuffix(end) + old.get(end, ""): weights[name] for name, end in pairs}
+
+
+def safe(weights: Weights, folder: Path) -> None:
+    save_file(weights, folder / "model.safetensors")
+
+
+FORMS: dict[str, Callable[[Weights, Path], None]] = {
+    "safetensors": safe,
+    "sharded safetensors": lambda weights, folder: sharded(weights, folder, "model", "safetensors", save_file),
+    "bin": lambda weights, folder: torch.save(weights, folder / "pytorch_model.bin"),
+    "old bin": lambda weights, folder: torch.save(
+        weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False
+    ),
+    "sharded bin": lambda weights, folder: sharded(weights, folder, "pytorch_model", "bin", torch.save),
+    "parameters": lambda weights, folder: torch.save(
+        {name: torch.nn.Parameter(each) for name, each in weights.items()}, folder / "pytorch_model.bin"
+    ),
+    "without a prefix": lambda weights, folder: safe(
+        {name.removeprefix("bert."): each for name, each in weights.items()}, folder
+    ),
+    "old names": lambda weights, folder: safe(old_names(weights), folder),
+    "wider": lambda weights, folder: safe({name: each.double() for name, each in weights.items()}, folder),
+    "half": lambda weights, folder: safe({name: each.half() for name, each in weights.items()}, folder),
+    "brain": lambda weights, folder: safe({name: each.bfloat16() for name, each in weights.items()}, folder),
+    "half bin": lambda weights, folder: torch.save(
+        {name: each.half() for name, each in weights.items()}, folder / "pytorch_model.bin"
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_same_weights_gives_the_same_run(form: str, folder: Path, tmp_path: Path, call: Call) -> None:
+    weights = load_file(folder / "model.safetensors")
+    kind = {"half": torch.float16, "half bin": torch.float16, "brain": torch.bfloat16}.get(form, torch.float32)
+    safe({name: each.to(kind).float() for name, each in weights.items()}, folder)
+    done = call("import", folder, "-o", tmp_path / "before")
+    assert done.code == 0, done.err
+    assert "Left out" in done.err and "seq_relationship" in done.err
+    (folder / "model.safetensors").unlink()
+    FORMS[form](weights, folder)
+    again = call("import", folder, "-o", tmp_path / "run")
+    assert again.code == 0, again.err
+    assert "pooler.dense" in again.err and "seq_relationship" in again.err
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (
+        tmp_path / "before" / "model.safetensors"
+    ).read_bytes()
+    assert {each.dtype for each in read_tensors(tmp_path / "run" / "model.safetensors")[0].values()} == {torch.float32}
+
+
+def test_a_body_alone_has_no_head_and_gives_vectors(folder: Path, tmp_path: Path, call: Call) -> None:
+    """As in a folder of sentence-transformers."""
+    body = transformers.BertModel.from_pretrained(folder).eval()
+    body.save_pretrained(folder)
+    (folder / "modules.json").write_text("[]")
+    done = call("import", folder, "-o", tmp_path / "run")
+    assert done.code == 0 and "--vectors" in done.err and "pooler.dense" in done.err
+    run = regard.load(tmp_path / "run")
+    read = transformers.AutoTokenizer.from_pretrained(folder)(LIST[0], return_tensors="pt")
+    with torch.no_grad():
+        near(run.embed(LIST[0]), body(**read).last_hidden_state[0].mean(0))
+    done = call("predict", tmp_path / "run", "a [MASK] .")
+    one_sentence(done)
+    assert "--vectors" in done.err
+
+
+def test_labels_without_names_are_numbered(folder: Path, tmp_path: Path) -> None:
+    """`transformers` leaves out the names of two labels that have none."""
+    transformers.BertForSequenceClassification.from_pretrained(folder).save_pretrained(folder)
+    assert "id2label" not in json.loads((folder / "config.json").read_text())
+    import_folder(folder, tmp_path / "run")
+    assert regard.load(tmp_path / "run").fields.names() == ["LABEL_0", "LABEL_1"]

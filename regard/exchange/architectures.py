@@ -503,7 +503,7 @@ SEQ2SEQ = {
 }
 SMALL_ENCODER = {"dim": "dim", "heads": "n_heads", "feed_forward": "hidden_dim", "layers": "n_layers"}
 SMALL_ENCODER |= {"dropout": "dropout"}
-ABSOLUTE = {"position_embedding_type": "absolute"}
+ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False, "tie_word_embeddings": True}
 AROUND = "<bos> $A <eos>"
 MASKED = {"ForMaskedLM": "masked", LABELS: "classification", "ForPreTraining": "masked", "Model": "masked"}
 WRITTEN = {"ForConditionalGeneration": "translation"}

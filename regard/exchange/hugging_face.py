@@ -8,8 +8,9 @@ nothing in a folder is executed: a .bin is read by PyTorch's weights-only loader
 from __future__ import annotations
 
 import json
-import pickle
+import os
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from regard import machine
 from regard.checkpoint import Folder, write_safetensors, write_tensors
-from regard.config import choose, values_of
+from regard.config import choose, shown, values_of
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import open_regular, read_limited, reason, refuse_to_overwrite, whole_folder, write_atomically
 from regard.data.imported_tokens import Imported
@@ -49,16 +50,16 @@ from regard.train.weights import Weights, misfit, weights
 
 CONFIG = "config.json"
 MOST = 16 << 20  # bytes of a config or an index
+MOST_SHARED = 3  # times the size of a file that its tensors may have together, some of which are the same
 BIN, SAFE = "pytorch_model.bin", "model.safetensors"
+SHARD = re.compile(r"[\w.-]+\.(safetensors|bin)")
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+RESTORE = "restore the folder's own file"
 OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of norms, in files from before 2020
 LEFT_OUT = re.compile(  # buffers, and other names of weights that are shared
     r"position_ids$|attn\.(masked_)?bias$|embed_tokens\.|decoder\.(weight|bias)$|embed_positions\."
     r"|(^lm_head|generator_lm_head|vocab_projector)\.weight$"
 )
-
-
-def is_folder(path: Path) -> bool:
-    return (path / CONFIG).is_file()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any]:
             raise ValueError("it is not an object")
         return content
     except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path} cannot be read ({reason(problem)}): restore the folder's own file.") from None
+        raise UserError(f"{path} cannot be read ({reason(problem)}): {RESTORE}.") from None
 
 
 class TheirWeights:
@@ -79,7 +80,8 @@ class TheirWeights:
         self.places: dict[str, Any] = {}
         for file in self._files():
             if file.suffix == ".bin":
-                self.places |= dict.fromkeys(loaded := _read_bin(file)) and {name: loaded for name in loaded}
+                loaded = _read_bin(file)
+                self.places |= dict.fromkeys(loaded, loaded)
             else:
                 opened = stack.enter_context(_safe(file))
                 self.places |= {name: opened for name in opened.keys()}  # noqa: SIM118 (not a dict)
@@ -90,10 +92,11 @@ class TheirWeights:
         for name in (SAFE, BIN):
             if (self.folder / f"{name}.index.json").is_file():
                 index = read_json(self.folder / f"{name}.index.json").get("weight_map")
-                shards = sorted(set(index.values())) if isinstance(index, dict) else []
-                if not shards or not all(isinstance(each, str) and re.fullmatch(r"[\w.-]+", each) for each in shards):
-                    raise UserError(f"{self.folder / name}.index.json lists no files of weights: restore it.")
-                return [self.folder / shard for shard in shards]
+                shards = list(index.values()) if isinstance(index, dict) else []
+                if not shards or not all(isinstance(each, str) and SHARD.fullmatch(each) for each in shards):
+                    wrong = "does not list files of weights in the same folder"
+                    raise UserError(f"{self.folder / name}.index.json {wrong}: {RESTORE}.")
+                return [self.folder / shard for shard in sorted(set(shards))]
             if (self.folder / name).is_file():
                 return [self.folder / name]
         raise UserError(f"{self.folder} has no weights: put {SAFE} or {BIN} there.")
@@ -112,6 +115,9 @@ class TheirWeights:
             tensor: Tensor = place[name] if isinstance(place, dict) else place.get_tensor(name)
         except (safetensors.SafetensorError, OSError, RuntimeError) as problem:
             raise UserError(f"{self.folder} is damaged: {name} cannot be read ({reason(problem)}).") from None
+        if tensor.dtype not in NUMBERS:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise UserError(f"{self.folder} has {name} as {kind}: import a folder that is not quantised.")
         return tensor.to(torch.float32)
 
 
@@ -128,17 +134,23 @@ def _safe(file: Path) -> Iterator[Any]:
 def _read_bin(file: Path) -> dict[str, Tensor]:
     """Read a .bin without executing what is in it: anything but tensors is refused."""
     try:
-        open_regular(file).close()
-        try:
-            found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # files from before 2020 cannot be mapped
-            found = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as problem:
-        wrong = "it holds more than tensors, or is damaged"
-        raise UserError(f"{file} cannot be read as weights ({wrong}: {reason(problem)[:80]}): use {SAFE}.") from None
-    if not isinstance(found, dict) or not all(isinstance(each, Tensor) for each in found.values()):
-        raise UserError(f"{file} does not hold tensors by name: use {SAFE}.")
+        with open_regular(file) as opened:
+            size, mapped = os.fstat(opened.fileno()).st_size, zipfile.is_zipfile(opened)  # older files are no archives
+            if mapped and any(each.compress_type != zipfile.ZIP_STORED for each in zipfile.ZipFile(opened).filelist):
+                raise ValueError("it is compressed")
+        found = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        if not isinstance(found, dict) or not all(map(_is_plain, found.values())):
+            raise ValueError("it does not hold tensors by name")
+        if sum(tensor.numel() * tensor.element_size() for tensor in found.values()) > MOST_SHARED * size:
+            raise ValueError("its tensors are larger than the file")
+    except Exception as problem:  # whatever is wrong in a file of somebody else: torch has no one exception for it
+        wrong = f"it holds more than tensors, or is damaged: {reason(problem)[:80]}"
+        raise UserError(f"{file} cannot be read as weights ({wrong}): use {SAFE}, or download it again.") from None
     return {str(name): tensor for name, tensor in found.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
 
 
 def _modern(name: str) -> str:
@@ -152,7 +164,7 @@ class Ours(Mapping[str, Tensor]):
     """Our weights, each made of theirs when it is asked for."""
 
     def __init__(self, theirs: TheirWeights, names: Names, prefix: str, expected: Weights, words: Vocabulary | None):
-        self.theirs, self.names, self.words = theirs, names, words
+        self.theirs, self.names, self.words, self.expected = theirs, names, words, expected
         self.found: dict[str, str] = {}
         for name in expected:
             place = theirs.find(names[name].theirs, prefix) if name in names else None
@@ -161,7 +173,15 @@ class Ours(Mapping[str, Tensor]):
             self.found[name] = place
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.names[name].form.inward(self.theirs.get(self.found[name]), self.words).contiguous()
+        theirs, form = self.theirs.get(self.found[name]), self.names[name].form
+        try:
+            ours = form.inward(theirs, self.words).contiguous()
+            odd = misfit({name: self.expected[name]}, {name: ours})
+        except (IndexError, RuntimeError) as problem:
+            odd = f"{name} is made of {tuple(theirs.shape)} ({reason(problem)[:80]})"
+        if odd:
+            raise UserError(f"The weights in {self.theirs.folder} do not fit its {CONFIG}: {odd}; {RESTORE}.")
+        return ours
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.found)
@@ -173,18 +193,19 @@ class Ours(Mapping[str, Tensor]):
 def family_of(config: Mapping[str, Any], folder: Path) -> tuple[Family, str, str]:
     """The family, the architecture and our task of a folder."""
     family = choose(FAMILIES, config.get("model_type"), f"In {folder}, model_type =")
-    named = config.get("architectures") or [""]
+    named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
-    tasks = [task for end, task in family.heads.items() if architecture.endswith(end)]
-    if not tasks:
-        known = ", ".join(family.heads)
-        raise UserError(
-            f"{folder} holds {architecture or 'no architecture'}, and of that family only {known} is known."
-        )
+    tasks = {prefix_of(config["model_type"]) + end: task for end, task in family.heads.items()}
+    task = choose(tasks, architecture, f"In {folder / CONFIG}, the architecture")
     for key, value in family.fixed.items():
         if config.get(key, value) not in (value, None):
-            raise UserError(f"{folder} has {key} = {config[key]!r}, and only {value!r} can be imported.")
-    return family, architecture, tasks[0]
+            raise UserError(f"{folder} has {key} = {shown(config[key])}: only {value!r} can be imported.")
+    return family, architecture, task
+
+
+def prefix_of(kind: str) -> str:
+    """What the names of their architectures begin with."""
+    return PREFIXES.get(kind, kind.capitalize())
 
 
 def settings_of(family: Family, architecture: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -192,12 +213,14 @@ def settings_of(family: Family, architecture: str, config: Mapping[str, Any], fo
     try:
         settings = {ours: config[theirs] for ours, theirs in family.settings.items() if theirs in config}
         settings |= family.also(config)
+        if "dropout" in settings:
+            settings["dropout"] = float(settings["dropout"])
     except KeyError as problem:
-        raise UserError(f"{folder / CONFIG} has no {problem}: restore the folder's own file.") from None
+        raise UserError(f"{folder / CONFIG} has no {problem}: {RESTORE}.") from None
     except UserError as problem:
         raise UserError(f"{folder} cannot be imported: {problem}") from None
-    if "dropout" in settings:
-        settings["dropout"] = float(settings["dropout"])
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise UserError(f"{folder / CONFIG} has a setting that is no number ({reason(problem)}): {RESTORE}.") from None
     if "ForMaskedLM" in family.heads:
         head = "words" if architecture.endswith(("ForMaskedLM", "ForPreTraining")) else "none"
         settings["head"] = "replaced" if architecture == DISCRIMINATOR else head
@@ -214,13 +237,21 @@ def fields_of(kinds: Mapping[str, Any], config: Mapping[str, Any], folder: Path)
         elif kind is PictureField:
             sides[side] = picture_field(config, folder)
         else:
-            names = config.get("id2label")
-            one_of_several = config.get("problem_type") in (None, "single_label_classification")
-            if not isinstance(names, dict) or len(names) < 2 or not one_of_several:
-                raise UserError(f"{folder} does not give one label out of several: such a classifier is not known.")
-            sides[side] = LabelField([str(names[key]) for key in sorted(names, key=int)])
+            sides[side] = label_field(config, folder)
     rows = next((Vocabulary(each.theirs, each.speaks) for each in texts.values()), None)
     return Fields(sides), rows
+
+
+def label_field(config: Mapping[str, Any], folder: Path) -> LabelField:
+    names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # two labels without names are not listed
+    try:
+        field = LabelField.from_json({"names": [str(names[key]) for key in sorted(names, key=int)]})
+        if config.get("problem_type") not in (None, "single_label_classification") or len(field.names) < 2:
+            raise ValueError
+        return field
+    except (TypeError, ValueError):
+        wrong = "does not give one label out of several"
+        raise UserError(f"{folder} {wrong}: only such classifiers can be imported.") from None
 
 
 def picture_field(config: Mapping[str, Any], folder: Path) -> PictureField:
@@ -241,6 +272,10 @@ def picture_field(config: Mapping[str, Any], folder: Path) -> PictureField:
 def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     """Create a run from a Hugging Face folder; return remarks on what was left out, and what follows `predict RUN`."""
     refuse_to_overwrite(out)
+    if Folder(folder).is_run():
+        raise UserError(f"{folder} is a run already: use it as it is.")
+    if not (folder / CONFIG).exists():
+        raise UserError(f"{folder} is not a Hugging Face folder (it has no {CONFIG}): give the folder of a model.")
     config = read_json(folder / CONFIG)
     family, architecture, task_name = family_of(config, folder)
     task = TASKS[task_name]
@@ -251,10 +286,11 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
         "model": {"name": family.model, **settings_of(family, architecture, config, folder)},
         "train": {"steps": 1},
     }
-    recipe = parse_recipe(table, tasks=TASKS, folder=folder.resolve().parent)
-    with torch.device("meta"):
-        model = design_of(recipe.model_name).build(recipe.model, fields.shapes)
-    expected = weights(model)
+    try:
+        recipe = parse_recipe(table, tasks=TASKS, folder=folder.resolve().parent)
+        expected = weights_of(recipe, fields)
+    except (UserError, RuntimeError, OverflowError, TypeError) as problem:
+        raise UserError(f"{folder / CONFIG} describes no model that can be built: {reason(problem)}") from None
     with ExitStack() as stack, whole_folder(out) as beside:
         target = Folder(beside)
         theirs = TheirWeights(folder, stack)
@@ -262,33 +298,22 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
         facts = {**machine.facts(), "files": {"origin": str(folder)}, "data": "", "precision": "float32"}
         target.write_facts(facts)
         write_atomically(target.fields, fields.to_json(), own=True)
-        write_tensors(target.best, Checked(ours, expected, folder), {"step": 1})
+        write_tensors(target.best, ours, {"step": 1})
         write_atomically(target.config, recipe.to_toml(placed=True), own=True)
     unused = [name for name in theirs.places if name not in theirs.used and not LEFT_OUT.search(name)]
-    remarks = [f"Left out, since the model here has no such part: {', '.join(unused[:4])}."] if unused else []
+    parts = sorted({name.rpartition(".")[0] or name for name in unused})
+    several = f"{', '.join(parts[:4])}{' …' if parts[4:] else ''}"
+    remarks = [f"Left out, since the model here has no such part: {several}."] if parts else []
     if values_of(recipe.model).get("head") == "none":
         remarks.append("It has no head, so it gives vectors (predict --vectors), and can be trained from (train.from).")
         return remarks, " --vectors"
     return remarks, task.words.try_with
 
 
-class Checked(Mapping[str, Tensor]):
-    """Tensors whose shape is compared with what the model expects when they are asked for."""
-
-    def __init__(self, tensors: Mapping[str, Tensor], expected: Weights, folder: Path) -> None:
-        self.tensors, self.expected, self.folder = tensors, expected, folder
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor = self.tensors[name]
-        if odd := misfit({name: self.expected[name]}, {name: tensor}):
-            raise UserError(f"The weights in {self.folder} do not fit its {CONFIG}: {odd}; restore its own files.")
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
+def weights_of(recipe: Recipe, fields: Fields) -> Weights:
+    """The weights of the model, without memory."""
+    with torch.device("meta"):
+        return weights(design_of(recipe.model_name).build(recipe.model, fields.shapes))
 
 
 # --- the way out -------------------------------------------------------------------------------------------------
@@ -377,7 +402,7 @@ def architecture_of(kind: str, family: Family, recipe: Recipe) -> str:
     if not ends:
         known = ", ".join(dict.fromkeys(family.heads.values()))
         raise UserError(f"A {kind} for {recipe.task.name} cannot be exported: train one for {known} to export it.")
-    return f"{PREFIXES.get(kind, kind.capitalize())}{end or ends[0]}"
+    return f"{prefix_of(kind)}{end or ends[0]}"
 
 
 def rows_and_specials(texts: Mapping[str, Tokenizer], family: Family) -> tuple[Vocabulary | None, dict[str, Any]]:
