@@ -4,7 +4,15 @@ folders are refused, and an imported model is a run as any other."""
 from __future__ import annotations
 
 import json
+import math
+import os
+import pickle
+import random
 import shutil
+import subprocess
+import sys
+import time
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -317,3 +325,272 @@ def test_labels_without_names_are_numbered(folder: Path, tmp_path: Path) -> None
     assert "id2label" not in json.loads((folder / "config.json").read_text())
     import_folder(folder, tmp_path / "run")
     assert regard.load(tmp_path / "run").fields.names() == ["LABEL_0", "LABEL_1"]
+
+
+# --- hostile and broken folders ---
+
+
+class Bomb:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.canary,)
+
+
+def config(**changes: Any) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return spoil
+
+
+def content(name: str, text: str | bytes) -> Callable[[Path], None]:
+    return lambda folder: void((folder / name).write_bytes(text if isinstance(text, bytes) else text.encode()))
+
+
+def void(_: object) -> None:
+    return None
+
+
+def weights(change: Callable[[Weights], Weights]) -> Callable[[Path], None]:
+    return lambda folder: safe(change(load_file(folder / "model.safetensors")), folder)
+
+
+def as_bin(make: Callable[[Weights, Path], Any], **how: Any) -> Callable[[Path], None]:
+    """The weights in a .bin, changed; `make` may need the place of a canary."""
+
+    def spoil(folder: Path) -> None:
+        found = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        torch.save(make(found, folder.parent / "canary"), folder / "pytorch_model.bin", **how)
+
+    return spoil
+
+
+def raw_bin(make: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """The bytes of a .bin, changed."""
+
+    def spoil(folder: Path) -> None:
+        as_bin(lambda found, _: found)(folder)
+        file = folder / "pytorch_model.bin"
+        file.write_bytes(make(file.read_bytes()))
+
+    return spoil
+
+
+def plain_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(folder.parent / "canary")))
+
+
+def compressed(folder: Path) -> None:
+    """An archive of 1 MB whose first record has 1 GB."""
+    as_bin(lambda found, _: found)(folder)
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("archive/data.pkl", "w", force_zip64=True) as record:
+            for _ in range(64):
+                record.write(bytes(1 << 24))
+        archive.writestr("archive/version", "3\n")
+
+
+def index(*files: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "part.safetensors")
+        places = dict(zip(("a", "b", "c"), files, strict=False))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+    return spoil
+
+
+def instead(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / name).unlink()
+        make(folder / name)
+
+    return spoil
+
+
+def header(length: int, text: str = "{}") -> Callable[[Path], None]:
+    return content("model.safetensors", length.to_bytes(8, "little") + text.encode())
+
+
+def bit(place: float) -> Callable[[Path], None]:
+    """Cut the file of the weights off there."""
+    return lambda folder: os.truncate(
+        folder / "model.safetensors", int(place * (folder / "model.safetensors").stat().st_size)
+    )
+
+
+def expanded(found: Weights, _: Path) -> Weights:
+    """A tensor of 4 GB that is one number in the file."""
+    name = "bert.embeddings.word_embeddings.weight"
+    return found | {name: torch.zeros(1).expand(1000, 1_000_000)}
+
+
+WORD = "bert.embeddings.word_embeddings.weight"
+LINEAR = "bert.encoder.layer.1.output.dense.weight"
+HUGE: dict[str, Callable[[Path], None]] = {  # refused quickly and without memory
+    "hidden_size": config(hidden_size=10**9),
+    "hidden_size below its limit": config(hidden_size=999_999),
+    "layers": config(num_hidden_layers=10**9),
+    "layers below their limit": config(num_hidden_layers=1000),
+    "vocabulary": config(vocab_size=10**9),
+    "vocabulary below its limit": config(vocab_size=1_000_000),
+    "positions": config(max_position_embeddings=10**6),
+    "segments": config(type_vocab_size=10**18),
+    "number": config(hidden_size=10**30),
+    "labels": config(architectures=["BertForSequenceClassification"], id2label={str(i): i for i in range(100_000)}),
+    "compressed": compressed,
+    "expanded": as_bin(expanded),
+    "header": header(1 << 62),
+    "header of the file's size": header(100_000_000),
+    "settings": content("config.json", "{" * 17_000_000),
+}
+BROKEN: dict[str, Callable[[Path], None]] = {
+    "code in a .bin": as_bin(lambda found, canary: found | {"x": Bomb(canary)}),
+    "code in an old .bin": as_bin(
+        lambda found, canary: found | {"x": Bomb(canary)}, _use_new_zipfile_serialization=False
+    ),
+    "code in a plain pickle": plain_pickle,
+    "a list in a .bin": as_bin(lambda found, _: list(found.values())),
+    "texts in a .bin": as_bin(lambda found, _: found | {"x": "y"}),
+    "a sparse tensor": as_bin(lambda found, _: found | {LINEAR: found[LINEAR].to_sparse()}),
+    "a tensor without values": as_bin(lambda found, _: found | {LINEAR: found[LINEAR].to("meta")}),
+    "half a .bin": raw_bin(lambda found: found[: len(found) // 2]),
+    "a .bin without its end": raw_bin(lambda found: found[:-30]),
+    "an empty .bin": raw_bin(lambda found: b""),
+    "a .bin of noise": raw_bin(lambda found: bytes(random.Random(1).randbytes(5000))),
+    "a .bin of text": raw_bin(lambda found: b"version https://git-lfs.github.com/spec/v1\n"),
+    "half": bit(0.5),
+    "no end": bit(0.999),
+    "empty weights": bit(0),
+    "noise": content("model.safetensors", bytes(random.Random(1).randbytes(5000))),
+    "a page": content("model.safetensors", "<html>not found</html>"),
+    "an unknown type": header(52, '{"a":{"dtype":"X9","shape":[],"data_offsets":[0,0]}}'),
+    "no tensor": weights(lambda found: {"a": torch.zeros(2)}),
+    "a missing tensor": weights(lambda found: {name: found[name] for name in found if name != LINEAR}),
+    "a missing head": weights(lambda found: {name: found[name] for name in found if "cls.predictions" not in name}),
+    "another shape": weights(lambda found: found | {LINEAR: torch.zeros(5, 7)}),
+    "another number of axes": weights(lambda found: found | {WORD: torch.zeros(5)}),
+    "no axes": weights(lambda found: found | {WORD: torch.tensor(1.0)}),
+    "fewer words": weights(lambda found: found | {WORD: found[WORD][:50].clone()}),
+    "whole numbers": weights(lambda found: found | {LINEAR: found[LINEAR].to(torch.int8)}),
+    "a larger model": config(hidden_size=24),
+    "a smaller model": config(hidden_size=6),
+    "more layers": config(num_hidden_layers=3),
+    "more words": config(vocab_size=5000),
+    "fewer words than tokens": config(vocab_size=20),
+    "no words": config(vocab_size=0),
+    "no width": config(hidden_size=0),
+    "a negative width": config(hidden_size=-3),
+    "a text for a number": config(hidden_size="12"),
+    "a list for a number": config(num_hidden_layers=[2]),
+    "nothing for a number": config(max_position_embeddings=None),
+    "a text for positions": config(max_position_embeddings="x"),
+    "a share for a number": config(num_hidden_layers=1.5),
+    "not a number": config(layer_norm_eps=math.nan),
+    "infinite": config(hidden_dropout_prob=math.inf),
+    "not a number of layers": config(num_hidden_layers=math.nan),
+    "heads that do not divide": config(num_attention_heads=5),
+    "an unknown activation": config(hidden_act="quick_gelu"),
+    "an activation that is a list": config(hidden_act=["gelu"]),
+    "an unknown family": config(model_type="llama"),
+    "no family": config(model_type=None),
+    "a family that is a list": config(model_type=["bert"]),
+    "an unknown architecture": config(architectures=["BertForTokenClassification"]),
+    "another family's architecture": config(architectures=["RobertaForMaskedLM"]),
+    "no architecture": config(architectures=None),
+    "an architecture that is a number": config(architectures=[3]),
+    "a decoder": config(is_decoder=True),
+    "other positions": config(position_embedding_type="relative_key"),
+    "several labels at once": config(
+        architectures=["BertForSequenceClassification"], problem_type="multi_label_classification"
+    ),
+    "labels without numbers": config(architectures=["BertForSequenceClassification"], id2label={"a": "b", "c": "d"}),
+    "labels that are not numbered": config(architectures=["BertForSequenceClassification"], id2label=[1]),
+    "labels in a list": config(architectures=["BertForSequenceClassification"], id2label=["a", "b"]),
+    "the same label twice": config(architectures=["BertForSequenceClassification"], id2label={"0": "a", "1": "a"}),
+    "settings that are empty": content("config.json", ""),
+    "settings that are no JSON": content("config.json", "{'a': 1}"),
+    "settings in another code": content("config.json", b"\xff\xfe{\x00"),
+    "settings that are a list": content("config.json", "[1]"),
+    "deep settings": content("config.json", "[" * 100_000),
+    "settings of many digits": content("config.json", '{"hidden_size": ' + "9" * 10_000 + "}"),
+    "no settings": lambda folder: (folder / "config.json").unlink(),
+    "settings in a pipe": instead("config.json", os.mkfifo),
+    "settings from a device": instead("config.json", lambda path: path.symlink_to("/dev/zero")),
+    "weights in a pipe": instead("model.safetensors", os.mkfifo),
+    "weights from a device": instead("model.safetensors", lambda path: path.symlink_to("/dev/zero")),
+    "weights that are a folder": instead("model.safetensors", Path.mkdir),
+    "a dead link": instead("model.safetensors", lambda path: path.symlink_to("nowhere")),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "an index to above": index("../../etc/passwd"),
+    "an index to a root": index("/etc/passwd"),
+    "an index to its parent": index(".."),
+    "an index to a file beside": index("part.safetensors", "../folder/part.safetensors"),
+    "an index to what is missing": index("part.safetensors", "other.safetensors"),
+    "an empty index": index(),
+    "an index of numbers": content("model.safetensors.index.json", '{"weight_map": {"a": 3, "b": ["c"]}}'),
+    "an index that is a list": content("model.safetensors.index.json", '{"weight_map": ["a"]}'),
+    "an index that is no JSON": content("model.safetensors.index.json", "{"),
+    "no tokenizer": lambda folder: (folder / "vocab.txt").unlink(),
+    "an empty tokenizer": content("vocab.txt", ""),
+    "a tokenizer of noise": content("vocab.txt", b"\xff\xfe\xfd"),
+    "a tokenizer that is no JSON": content("tokenizer.json", "{"),
+    "a tokenizer without a model": content("tokenizer.json", "{}"),
+    "a tokenizer in a pipe": instead("vocab.txt", os.mkfifo),
+    "an empty folder": lambda folder: void([path.unlink() for path in folder.iterdir()]),
+}
+SLOWER = ["vocabulary below its limit", "compressed", "layers below their limit"]
+
+
+def refused(name: str, folder: Path, call: Call) -> Result:
+    {**BROKEN, **HUGE}[name](folder)
+    done = call("import", folder, "-o", folder.parent / "runs" / "run")
+    one_sentence(done)
+    assert len(done.err) < 600, done.err
+    assert not (folder.parent / "canary").exists()
+    assert not list(folder.parent.glob("runs/*")) and not list(folder.parent.glob("runs/.*"))
+    return done
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_or_hostile_folder_is_refused_and_nothing_is_left(name: str, folder: Path, call: Call) -> None:
+    refused(name, folder, call)
+
+
+@pytest.mark.parametrize("name", [name for name in HUGE if name not in SLOWER])
+def test_huge_numbers_are_refused_at_once(name: str, folder: Path, call: Call) -> None:
+    started = time.process_time()
+    refused(name, folder, call)
+    assert time.process_time() - started < 2
+
+
+PEAK = """
+import re, sys, time
+from pathlib import Path
+from regard.exchange.hugging_face import import_folder, UserError
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+before, started = peak(), time.monotonic()
+try:
+    import_folder(Path(sys.argv[1]), Path(sys.argv[1]).parent / "run")
+except UserError:
+    print(peak() - before, time.monotonic() - started)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_numbers_take_neither_memory_nor_time(name: str, folder: Path) -> None:
+    HUGE[name](folder)
+    done = subprocess.run([sys.executable, "-c", PEAK, folder], capture_output=True, text=True, timeout=120)
+    peak, seconds = map(float, done.stdout.split())
+    assert peak < 1 << 20 and seconds < 20, (peak, seconds)  # KiB
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["folder"]

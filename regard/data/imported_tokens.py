@@ -46,7 +46,7 @@ from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
 DECODERS = ("ByteLevel", "WordPiece", "Metaspace", "Fuse")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 STRIPPED = {"type": "Sequence", "decoders": [BYTE_LEVEL, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
-MOST_ROWS = 4_000_000
+MOST_ROWS = 1_000_000
 BYTE = byte_of_character()
 
 

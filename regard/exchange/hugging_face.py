@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -138,13 +139,15 @@ def _read_bin(file: Path) -> dict[str, Tensor]:
             size, mapped = os.fstat(opened.fileno()).st_size, zipfile.is_zipfile(opened)  # older files are no archives
             if mapped and any(each.compress_type != zipfile.ZIP_STORED for each in zipfile.ZipFile(opened).filelist):
                 raise ValueError("it is compressed")
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        with warnings.catch_warnings(action="ignore"):
+            found = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
         if not isinstance(found, dict) or not all(map(_is_plain, found.values())):
             raise ValueError("it does not hold tensors by name")
         if sum(tensor.numel() * tensor.element_size() for tensor in found.values()) > MOST_SHARED * size:
             raise ValueError("its tensors are larger than the file")
     except Exception as problem:  # whatever is wrong in a file of somebody else: torch has no one exception for it
-        wrong = f"it holds more than tensors, or is damaged: {reason(problem)[:80]}"
+        known = type(problem) is ValueError or isinstance(problem, OSError)
+        wrong = reason(problem) if known else "it is damaged, or holds code and not only tensors"
         raise UserError(f"{file} cannot be read as weights ({wrong}): use {SAFE}, or download it again.") from None
     return {str(name): tensor for name, tensor in found.items()}
 
@@ -169,7 +172,8 @@ class Ours(Mapping[str, Tensor]):
         for name in expected:
             place = theirs.find(names[name].theirs, prefix) if name in names else None
             if place is None:
-                raise UserError(f"{theirs.folder} lacks {names[name].theirs if name in names else name!r}: restore it.")
+                lacking = names[name].theirs if name in names else name
+                raise UserError(f"{theirs.folder} lacks the weights {lacking}: {RESTORE}.")
             self.found[name] = place
 
     def __getitem__(self, name: str) -> Tensor:
@@ -219,8 +223,8 @@ def settings_of(family: Family, architecture: str, config: Mapping[str, Any], fo
         raise UserError(f"{folder / CONFIG} has no {problem}: {RESTORE}.") from None
     except UserError as problem:
         raise UserError(f"{folder} cannot be imported: {problem}") from None
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise UserError(f"{folder / CONFIG} has a setting that is no number ({reason(problem)}): {RESTORE}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{folder / CONFIG} has something else where a number belongs: {RESTORE}.") from None
     if "ForMaskedLM" in family.heads:
         head = "words" if architecture.endswith(("ForMaskedLM", "ForPreTraining")) else "none"
         settings["head"] = "replaced" if architecture == DISCRIMINATOR else head
@@ -249,7 +253,7 @@ def label_field(config: Mapping[str, Any], folder: Path) -> LabelField:
         if config.get("problem_type") not in (None, "single_label_classification") or len(field.names) < 2:
             raise ValueError
         return field
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, LookupError, UserError):
         wrong = "does not give one label out of several"
         raise UserError(f"{folder} {wrong}: only such classifiers can be imported.") from None
 
@@ -290,7 +294,8 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
         recipe = parse_recipe(table, tasks=TASKS, folder=folder.resolve().parent)
         expected = weights_of(recipe, fields)
     except (UserError, RuntimeError, OverflowError, TypeError) as problem:
-        raise UserError(f"{folder / CONFIG} describes no model that can be built: {reason(problem)}") from None
+        wrong = reason(problem).removesuffix(".")
+        raise UserError(f"{folder / CONFIG} describes no model that can be built ({wrong}): {RESTORE}.") from None
     with ExitStack() as stack, whole_folder(out) as beside:
         target = Folder(beside)
         theirs = TheirWeights(folder, stack)

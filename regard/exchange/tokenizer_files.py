@@ -211,9 +211,9 @@ class Files:
         space = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
         inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
         inner.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-        for token, kind in [*zip(model.pieces, model.kinds, strict=True), *((token, CONTROL) for token in sentinels)]:
-            if kind in (CONTROL, USER):
-                inner.add_tokens([AddedToken(token, normalized=False, special=kind == CONTROL)])
+        every = [*zip(model.pieces, model.kinds, strict=True), *((token, CONTROL) for token in sentinels)]
+        added = [(token, kind == CONTROL) for token, kind in every if kind in (CONTROL, USER)]
+        inner.add_tokens([AddedToken(token, normalized=False, special=special) for token, special in added])
         return inner
 
     def spm(self, name: str) -> SentencePieceModel:
