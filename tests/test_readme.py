@@ -17,7 +17,6 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.S | re.M)
 COMMANDS = [line.split("  #")[0].strip() for kind, block in BLOCKS if not kind for line in block.splitlines()]
 TINY = ["train.steps=2", "train.epochs=0", "train.validate_every=1", "train.warmup=1", "--threads", "1"]
 TESTED_ELSEWHERE = {
-    "regard demo --model transformer": "tests/test_demo.py",
     "regard compare --demo translation": "tests/test_compare.py",
 }
 
