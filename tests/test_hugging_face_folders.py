@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -28,11 +29,14 @@ import regard
 from regard.checkpoint import read_tensors
 from regard.data.corruption import MASK, with_hidden
 from regard.exchange.hugging_face import import_folder
+from regard.loading import read_recipe
 from regard.run import Run
+from regard.train.session import Session
+from regard.train.weights import weights as weights_by_name
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")
-from folders import word_piece  # noqa: E402
+from folders import FAMILIES, word_piece  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -221,6 +225,9 @@ def one_sentence(done: Result) -> None:
 
 SMALL = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
 SMALL |= {"max_position_embeddings": 40}
+SIDES = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in
+         {"layers": 2, "attention_heads": 3, "ffn_dim": 20}.items()}  # fmt: skip
+SEQ2SEQ = {"d_model": 12, "max_position_embeddings": 80, **SIDES}
 Weights = dict[str, Tensor]
 
 
@@ -594,3 +601,164 @@ def test_huge_numbers_take_neither_memory_nor_time(name: str, folder: Path) -> N
     peak, seconds = map(float, done.stdout.split())
     assert peak < 1 << 20 and seconds < 20, (peak, seconds)  # KiB
     assert sorted(path.name for path in folder.parent.iterdir()) == ["folder"]
+
+
+# --- an imported model is a run ---
+
+LABELLED = [("a good film", "good"), ("the film was bad", "bad"), ("dogs watched a good house", "good")]
+LABELLED += [("a bad bad watcher", "bad"), ("naïve and good", "good"), ("don't", "bad")]
+FURTHER: dict[str, tuple[str, str, dict[str, Any], str]] = {  # tokenizer, architecture, sizes, task
+    "bert": ("bert", "BertForMaskedLM", SMALL, "masked"),
+    "bert body": ("bert", "BertModel", SMALL, "masked"),
+    "electra": ("electra", "ElectraForMaskedLM", SMALL | {"embedding_size": 7}, "masked"),
+    "gpt2": ("gpt2", "GPT2LMHeadModel", {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 80}, "language"),
+    "t5": ("t5", "T5ForConditionalGeneration",
+           {"d_model": 12, "d_kv": 4, "d_ff": 20, "num_layers": 2, "num_heads": 3}, "translation"),
+    "bart": ("bart", "BartForConditionalGeneration", SEQ2SEQ, "translation"),
+    "marian": ("marian", "MarianMTModel", SEQ2SEQ | {"scale_embedding": True}, "translation"),
+}  # fmt: skip
+
+
+def imported(name: str, folder: Path, run: Path) -> Path:
+    """A run from a random model of `transformers`."""
+    kind, architecture, sizes, _ = FURTHER[name]
+    FAMILIES[kind](folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    written = json.loads((folder / "config.json").read_text())
+    ids = {f"{key}_token_id": getattr(tokenizer, f"{key}_token_id") for key in ("pad", "bos", "eos")}
+    known = {"vocab_size": len(tokenizer), **ids, **written}
+    model_type = known.pop("model_type")
+    torch.manual_seed(7)
+    made = type(transformers.AutoConfig.for_model(model_type))(**known, **sizes)
+    getattr(transformers, architecture)(made).save_pretrained(folder)
+    import_folder(folder, run)
+    return run
+
+
+def further(base: Path, task: str, place: Path, **train: Any) -> Path:
+    """A recipe that trains an imported model further, on lines of two columns."""
+    rows = [(text, text[::-1]) for text, _ in LABELLED] if task == "translation" else LABELLED
+    (place / f"{task}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows * 4))
+    (place / f"{task}.txt").write_text("".join(f"{text}\n" for text, _ in rows * 4))
+    name = f"{task}.txt" if task in ("masked", "language") else f"{task}.tsv"
+    data: dict[str, Any] = {"name": "text" if name.endswith("txt") else "table", "train": name, "valid": name}
+    data |= {"source": "1", "target": "2"} if name.endswith("tsv") else {"unit": "line"}
+    settings = tomllib.loads((base / "config.toml").read_text())["model"] | {"dropout": 0.1}
+    if settings.get("head") == "none":
+        settings.pop("head")
+    steps = {"steps": 6, "validate_every": 3, "batch_tokens": 64, "learning_rate": 0.01, "precision": "float32"}
+    table = {"task": task, "data": data, "model": settings, "train": steps | train | {"from": str(base)}}
+    path = place / f"{task}.toml"
+    path.write_text(to_toml(table))
+    return path
+
+
+def to_toml(table: dict[str, Any]) -> str:
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for section, values in table.items():
+        if isinstance(values, dict):
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+@mostly_slow(FURTHER, ["gpt2"])
+def test_an_imported_model_trains_further_on_its_own_task(name: str, place: Path, call: Call) -> None:
+    task, tmp_path = FURTHER[name][3], place
+    base = imported(name, tmp_path / "theirs", tmp_path / "base")
+    recipe_file = further(base, task, tmp_path)
+    done = call("train", recipe_file, "-o", tmp_path / "run", "--threads", 1)
+    assert done.code == 0, done.err
+    run, before = regard.load(tmp_path / "run"), regard.load(base)
+    assert run.tokenizer().to_json() == before.tokenizer().to_json()
+    if before.recipe.model.__dict__.get("head") != "none":
+        seen = [(text, text[::-1]) if task == "translation" else text for text, _ in LABELLED]
+        assert sum(run.log_prob(seen)) > sum(before.log_prob(seen))
+    half = further(base, task, tmp_path, steps=3)
+    assert call("train", half, "-o", tmp_path / "resumed", "--threads", 1).code == 0
+    done = call("train", further(base, task, tmp_path), "-o", tmp_path / "resumed", "--threads", 1)
+    assert done.code == 0, done.err
+    same_weights(*(tmp_path / each / "last" / "state.safetensors" for each in ("resumed", "run")))
+    done = call("export", tmp_path / "run", "--to", "hf", "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    import_folder(tmp_path / "out", tmp_path / "again")
+    same_weights(tmp_path / "again" / "model.safetensors", tmp_path / "run" / "model.safetensors")
+
+
+def same_weights(one: Path, two: Path) -> None:
+    first, second = read_tensors(one)[0], read_tensors(two)[0]
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+def test_an_imported_body_reads_under_a_new_head(place: Path, call: Call) -> None:
+    base = imported("bert", place / "theirs", place / "base")
+    recipe_file = further(base, "classification", place)
+    assert call("train", recipe_file, "-o", "run", "--threads", 1).code == 0
+    run, before = regard.load("run"), regard.load(base)
+    assert run.tokenizer().to_json() == before.tokenizer().to_json()
+    assert set(run.fields.names()) == {"good", "bad"}
+    assert call("train", further(base, "classification", place, steps=3), "-o", "resumed", "--threads", 1).code == 0
+    done = call("train", further(base, "classification", place), "-o", "resumed", "--threads", 1)
+    assert done.code == 0, done.err
+    same_weights(*(place / each / "last" / "state.safetensors" for each in ("resumed", "run")))
+    done = call("look", "run", "a good film", "--html", "look.html", "--threads", 1)
+    assert done.code == 0 and Path("look.html").exists(), done.err
+    assert "accuracy" in call("score", "run", "classification.tsv", "--threads", 1).out.lower()
+    assert call("predict", "run", "a good film", "--threads", 1).code == 0
+    assert call("export", "run", "--to", "hf", "-o", "out").code == 0
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("out").eval()
+    read = transformers.AutoTokenizer.from_pretrained("out")("a good film", return_tensors="pt")
+    with torch.no_grad():
+        near(list((run.predict("a good film").probabilities or {}).values()), model(**read).logits[0].softmax(-1))
+
+
+def test_its_first_weights_are_the_imported_ones(tmp_path: Path) -> None:
+    base = imported("bert", tmp_path / "theirs", tmp_path / "base")
+    read, _ = read_recipe(further(base, "classification", tmp_path))
+    started, body = (
+        weights_by_name(Session(read, tmp_path / "run").run.model),
+        read_tensors(base / "model.safetensors")[0],
+    )
+    same = {name for name in started if name in body and torch.equal(started[name], body[name])}
+    assert same == {name for name in body if name.startswith("encoder.")}
+
+
+@pytest.mark.slow
+def test_classifiers_from_an_imported_body_can_be_compared(place: Path, call: Call) -> None:
+    base = imported("bert", place / "theirs", place / "base")
+    for name in ("one", "two"):
+        assert call("train", further(base, "classification", place), "-o", name, "--threads", 1).code == 0
+    done = call("compare", "one", "two", "--test", "classification.tsv", "--threads", 1)
+    assert done.code == 0, done.err
+
+
+def test_imported_runs_are_listed_and_their_recipes_say_that_there_is_no_data(place: Path, call: Call) -> None:
+    imported("bert", place / "theirs", place / "runs" / "bert")
+    done = call("runs")
+    assert done.code == 0 and "bert" in done.out and "masked" in done.out, done
+    assert call("info").code == 0
+    done = call("train", "runs/bert/config.toml", "-o", "other")
+    one_sentence(done)
+    assert "without data" in done.err and "train.from" in done.err
+    done = call("train", "runs/bert/config.toml")
+    one_sentence(done)
+    done = call("compare", "runs/bert", "runs/bert")
+    assert done.code == 1 and "Traceback" not in done.err
+    done = call("import", place / "theirs", "-o", "runs/bert")
+    one_sentence(done)
+    assert "is not empty" in done.err
+    done = call("import", "runs/bert", "-o", "again")
+    one_sentence(done)
+    assert "is a run already" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in FURTHER if name != "bert body"])
+def test_an_imported_model_is_compared_with_what_was_trained_from_it(name: str, place: Path, call: Call) -> None:
+    task = FURTHER[name][3]
+    base = imported(name, place / "theirs", place / "base")
+    assert call("train", further(base, task, place), "-o", "run", "--threads", 1).code == 0
+    test = f"{task}.tsv" if task == "translation" else f"{task}.txt"
+    done = call("compare", base, "run", "--test", test, "--threads", 1)
+    assert done.code == 0, done

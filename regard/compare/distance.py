@@ -51,6 +51,7 @@ def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, 
         predicted = log_probs[:, -1] if batch.source is None else log_probs
         (slopes,) = torch.autograd.grad(predicted.sum(), embedded[0])
     real = torch.ones_like(log_probs, dtype=torch.bool) if batch.source is None else batch.source.mask
+    slopes = slopes[:, -real.shape[1] :]  # without what an encoder reads before the source
     readers = [seen for seen in shown.recurrences if seen.side == "source"]
     ends_first = bool(readers) and all(seen.backwards for seen in readers)  # the source is read last word first
     return _by_distance(slopes.norm(dim=-1), real, backwards=not ends_first)

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import Batch, Classifies, Inside, Inspects, Scores, SeenAttention, UserError
+from regard.data.corruption import with_hidden
+from regard.interface import Batch, Classifies, Fills, Inside, Inspects, Scores, SeenAttention, UserError
 from regard.layers.attention import watch
 from regard.run import Run
 
@@ -47,6 +48,9 @@ def use(model: Any, batch: Batch) -> None:
         model.log_probs(batch)
     elif isinstance(model, Classifies):
         model.classify(batch)
+    elif isinstance(model, Fills):
+        assert batch.source is not None
+        model.fill(with_hidden(batch.source, batch.source.but_end().mask))
     else:
         model.tag(batch)
 

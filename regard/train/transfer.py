@@ -89,7 +89,7 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder,
     known = [meaning(theirs[side]) for side in theirs]
     other: set[str] = set()
     for side, shape in vars(fields.shapes).items():
-        if isinstance(shape, Numbered) and meaning(fields[side]) not in known:
+        if isinstance(shape, Numbered) and side in fields and meaning(fields[side]) not in known:
             other |= sized_by(recipe, fields.shapes, side)
     own_weights = weights(model)
     wanted = [name for name in own_weights if name not in other and name.startswith(tuple(parts) or "")]
