@@ -259,6 +259,20 @@ def table() -> dict[str, Case]:
             learnt(spelling(), windows(EMBEDDING + LETTERS), tag(2 * FILTERS)),
         ),
     }
+    pooled = product(BATCH, DIM, DIM)
+    entered = product(BATCH * (SOURCE + 1), EMBEDDING, DIM)
+    for model, settings, more in (
+        ("bert", {}, 0),
+        ("roberta", {}, 0),
+        ("albert", {"embedding": EMBEDDING}, entered),
+        ("electra", {"embedding": EMBEDDING}, entered),
+    ):
+        forward = learnt(LAYERS * block(SOURCE + 1), pooled, label(DIM), more)
+        cases[f"{model} labels"] = (model, LABELS, {**stack, **settings}, forward)
+    both = block(SOURCE) + block(TARGET) + cross(TARGET, SOURCE)
+    cases["t5"] = ("t5", PAIRS, stack, learnt(LAYERS * both, head(DIM)))
+    led = block(SOURCE + 1) + block(TARGET + 1) + cross(TARGET + 1, SOURCE + 1)
+    cases["bart"] = ("bart", PAIRS, stack, learnt(LAYERS * led, head(DIM)))
     patches = (HEIGHT // PATCH) * (WIDTH // PATCH)
     cases["vit"] = (
         "vit",

@@ -89,7 +89,7 @@ def test_learned_positions_learn_only_where_they_are_used() -> None:
 
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match="'circular'.*sinusoidal, learned, rotary, alibi, t5"):
+    with pytest.raises(UserError, match="'circular'.*sinusoidal, sinusoidal-halves, learned, rotary, alibi, t5"):
         position("circular", dim=DIM, longest=LONGEST)
 
 
@@ -236,6 +236,7 @@ def test_each_kind_does_one_thing_and_the_plain_one_nothing() -> None:
         done[name] = (not torch.equal(part(x, places), x), bool(part.turn(x, places)), part.bias(places, places))
     assert [(added, turned, bias is not None) for added, turned, bias in done.values()] == [
         (False, False, False),
+        (True, False, False),
         (True, False, False),
         (True, False, False),
         (False, True, False),

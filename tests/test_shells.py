@@ -104,7 +104,8 @@ def test_abilities_are_promises() -> None:
     writers = ["train", "generate", "score"]
     assert {name: abilities(design) for name, design in MODELS.items()} == {
         **dict.fromkeys(("ngram", "neural_lm", "rnn_lm", "gpt", "seq2seq"), writers),
-        **dict.fromkeys(("rnnsearch", "convs2s", "transformer"), [*writers, "attend"]),
+        **dict.fromkeys(("rnnsearch", "convs2s", "transformer", "t5", "bart"), [*writers, "attend"]),
+        **dict.fromkeys(("bert", "roberta", "albert", "electra"), ["train", "classify", "tag", "fill"]),
         **dict.fromkeys(("birnn", "cnn", "encoder"), ["train", "classify", "tag"]),
         "attentive_birnn": ["train", "attend", "classify"],
         "vit": ["train", "classify"],

@@ -26,6 +26,7 @@ from regard.layers.transformer import (
     Residual,
     Stack,
     causal,
+    norm_of,
     over_cache,
 )
 
@@ -110,9 +111,12 @@ def copy_norm(ours: nn.Module, theirs: nn.LayerNorm) -> None:
 
 
 def block(place: Place, activation: str, *, cross: bool) -> Block:
-    residual = partial(Residual, dim=DIM, dropout=0.0, pre=place == "pre", normalisation="layer")
+    def residual() -> Residual:
+        return Residual(norm=norm_of("layer", DIM, 1e-5), dropout=0.0, pre=place == "pre")
+
+    attention = partial(MultiHead, heads=HEADS, query_dim=DIM)
     feed_forward = partial(FeedForward, dim=DIM, hidden=HIDDEN, activation=activation)
-    return Block(dim=DIM, heads=HEADS, cross=cross, feed_forward=feed_forward, residual=residual).double()
+    return Block(cross=cross, attention=attention, feed_forward=feed_forward, residual=residual).double()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -340,7 +344,7 @@ def test_dropout_falls_after_the_activation() -> None:
 
 
 def test_residual_dropout_falls_on_what_is_added() -> None:
-    residual = Residual(dim=101, dropout=0.5, pre=True, normalisation="layer")
+    residual = Residual(norm=norm_of("layer", 101, 1e-5), dropout=0.5, pre=True)
     x, change = torch.full((1, 1, 101), 3.0), torch.ones(1, 1, 101)
     assert set(residual.add(x, change, None).flatten().tolist()) == {3.0, 5.0}
     assert torch.equal(residual.eval().add(x, change, None), x + change)

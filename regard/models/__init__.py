@@ -81,5 +81,6 @@ def abilities(design: Design) -> list[str]:
         "attend": any(each.of_kind("cross") or each.of_kind("pooling") for each in inside),
         "classify": promised(interface.Classifies),
         "tag": promised(interface.Tags),
+        "fill": promised(interface.Fills),
     }
     return [ability for ability, holds in can.items() if holds]
