@@ -343,7 +343,6 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "CoNLL of a translation": (["predict", "runs/translation", "train.en", "--conll"], 1, ["--conll is for tags"]),
     "a device that is not there": (["predict", "runs/tagging", "a b", "--device", "gpu"], 1, ["'gpu'", "cpu"]),
     "nothing to look at": (["look", "runs/translation"], 1, ["give one, or --gradients"]),
-    "attention of a language model": (["look", "runs/language", "a b"], 1, ["--gates"]),
     "a page and JSON": (["look", "runs/translation", "a b", "--html", "x.html", "--json"], 1, ["give one of them"]),
     "nothing to score on": (["score", "runs/translation"], 1, ["a FILE"]),
     "one of two parallel files": (["score", "runs/translation", "train.en"], 1, ["two files, a source and a target"]),

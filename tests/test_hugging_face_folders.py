@@ -681,14 +681,15 @@ def test_an_imported_model_trains_further_on_its_own_task(name: str, place: Path
     done = call("export", tmp_path / "run", "--to", "hf", "-o", tmp_path / "out")
     assert done.code == 0, done.err
     import_folder(tmp_path / "out", tmp_path / "again")
-    same_weights(tmp_path / "again" / "model.safetensors", tmp_path / "run" / "model.safetensors")
+    scaled = 1e-6 if task == "translation" else 0.0  # T5's embeddings are multiplied on the way in
+    same_weights(tmp_path / "again" / "model.safetensors", tmp_path / "run" / "model.safetensors", rounded=scaled)
 
 
-def same_weights(one: Path, two: Path) -> None:
+def same_weights(one: Path, two: Path, *, rounded: float = 0.0) -> None:
     first, second = read_tensors(one)[0], read_tensors(two)[0]
     assert first.keys() == second.keys()
     for name in first:
-        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], second[name], rtol=rounded, atol=0, msg=name)
 
 
 def test_an_imported_body_reads_under_a_new_head(place: Path, call: Call) -> None:

@@ -125,6 +125,13 @@ class Imported(Tokenizer):
         if roles[UNK] >= 0:
             self.ours[roles[UNK]] = UNK
 
+    def twins(self) -> list[list[int]]:
+        """Our ids that read one row of the folder's, two or more of them together."""
+        places: dict[int, list[int]] = {}
+        for own, their in enumerate(self.theirs):
+            places.setdefault(their, []).append(own)
+        return [group for their, group in places.items() if their >= 0 and len(group) > 1]
+
     def encode_all(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
         return self._encode_all([encodable(text) for text in texts], continued=continued)
 

@@ -39,7 +39,7 @@ from regard.train.events import require_tensorboard, with_events
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
 from regard.train.training import BUDGETS, Precision, Training
-from regard.train.transfer import Taken, fields_from, find_run, load_fitting
+from regard.train.transfer import Taken, fields_from, find_run, load_fitting, share_rows
 from regard.train.weights import weights
 
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
@@ -89,6 +89,7 @@ class Session:
         self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = self._model().to(self.device)
+        share_rows(model, self.fields)
         self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
         self.run = Run(recipe, self.fields, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])

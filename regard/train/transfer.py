@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoint import Folder, read_tensors, refuse_another_version
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import read_toml, reason
+from regard.data.imported_tokens import Imported
 from regard.data.sources import find
 from regard.interface import Numbered, Shapes, UserError
+from regard.layers.encoders import Embedding
+from regard.layers.heads import SoftmaxHead
 from regard.models import design_of
 from regard.recipe import Recipe
 from regard.tasks.registry import TASKS
@@ -102,6 +106,24 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder,
     for name in fitting:
         own_weights[name].copy_(saved[name])
     return Taken(tuple(fitting), tuple(name for name in own_weights if name not in set(fitting)))
+
+
+def share_rows(model: nn.Module, fields: Fields) -> None:
+    """Train the ids that read one row of an imported vocabulary, such as GPT-2's <bos> and <eos>, as one: each gets the
+    gradient of all, so that they stay equal and the model can be exported."""
+    texts = [field.tokenizer for field in fields.values() if isinstance(field, TextField)]
+    twins = {tokenizer.size: tokenizer.twins() for tokenizer in texts if isinstance(tokenizer, Imported)}
+    tables = {id(part.weight): part.weight for part in model.modules() if isinstance(part, Embedding | SoftmaxHead)}
+    for table in tables.values():
+        if groups := twins.get(len(table)):
+            table.register_hook(partial(_summed, groups=groups))  # type: ignore[no-untyped-call]
+
+
+def _summed(gradient: Tensor, *, groups: Sequence[Sequence[int]]) -> Tensor:
+    gradient = gradient.clone()
+    for group in groups:
+        gradient[group] = gradient[group].sum(0)
+    return gradient
 
 
 def meaning(field: Field) -> dict[str, Any]:
