@@ -331,7 +331,7 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     refuse_to_overwrite(folder)
     loaded = load(run, trust_code=trust_code)
     recipe, fields = loaded.recipe, loaded.fields
-    kind, family = fitting_family(recipe, run)
+    kind, family = fitting_family(recipe, run, labels=bool(fields.names()))
     texts = {side: field.tokenizer for side in fields if isinstance(field := fields[side], TextField)}
     if len(texts) > 1 and not fields.joint:
         raise UserError(f"{run} has a vocabulary for each side, and {kind} has one: train with tokens.joint = true.")
@@ -373,7 +373,7 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     return folder
 
 
-def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
+def fitting_family(recipe: Recipe, run: Path, *, labels: bool) -> tuple[str, Family]:
     """The family whose folder can hold this model."""
     of_model = {kind: family for kind, family in FAMILIES.items() if family.model == recipe.model_name}
     if not of_model:
@@ -384,7 +384,7 @@ def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
     odd: dict[str, list[tuple[str, Any]]] = {}
     for kind, family in of_model.items():
         needs = dict(family.needs)
-        if recipe.task.name == "classification" and family.pooler:
+        if labels and family.pooler:
             needs["pooler"] = family.pooler
         odd[kind] = [(key, value) for key, value in needs.items() if settings.get(key, value) != value]
     fits = [kind for kind, differences in odd.items() if not differences]

@@ -89,7 +89,7 @@ class Session:
         self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = self._model().to(self.device)
-        share_rows(model, self.fields)
+        share_rows(model, recipe, self.fields)
         self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
         self.run = Run(recipe, self.fields, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])

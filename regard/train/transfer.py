@@ -21,8 +21,6 @@ from regard.data.files import read_toml, reason
 from regard.data.imported_tokens import Imported
 from regard.data.sources import find
 from regard.interface import Numbered, Shapes, UserError
-from regard.layers.encoders import Embedding
-from regard.layers.heads import SoftmaxHead
 from regard.models import design_of
 from regard.recipe import Recipe
 from regard.tasks.registry import TASKS
@@ -108,15 +106,21 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder,
     return Taken(tuple(fitting), tuple(name for name in own_weights if name not in set(fitting)))
 
 
-def share_rows(model: nn.Module, fields: Fields) -> None:
+def share_rows(model: nn.Module, recipe: Recipe, fields: Fields) -> None:
     """Train the ids that read one row of an imported vocabulary, such as GPT-2's <bos> and <eos>, as one: each gets the
     gradient of all, so that they stay equal and the model can be exported."""
-    texts = [field.tokenizer for field in fields.values() if isinstance(field, TextField)]
-    twins = {tokenizer.size: tokenizer.twins() for tokenizer in texts if isinstance(tokenizer, Imported)}
-    tables = {id(part.weight): part.weight for part in model.modules() if isinstance(part, Embedding | SoftmaxHead)}
-    for table in tables.values():
-        if groups := twins.get(len(table)):
-            table.register_hook(partial(_summed, groups=groups))  # type: ignore[no-untyped-call]
+    parameters = dict(model.named_parameters())
+    tables: dict[str, list[list[int]]] = {}
+    for side, field in fields.items():
+        if (
+            isinstance(field, TextField)
+            and isinstance(field.tokenizer, Imported)
+            and (twins := field.tokenizer.twins())
+        ):
+            tables |= dict.fromkeys(sized_by(recipe, fields.shapes, side), twins)
+    for name, groups in tables.items():
+        if name in parameters and parameters[name].dim() > 1:
+            parameters[name].register_hook(partial(_summed, groups=groups))  # type: ignore[no-untyped-call]
 
 
 def _summed(gradient: Tensor, *, groups: Sequence[Sequence[int]]) -> Tensor:
