@@ -133,7 +133,7 @@ class Folder:
         log, samples = _lines(self.log), _lines(self.samples)
         logged: dict[int, bytes] = {}  # earlier versions may have logged a step twice
         for line in log:
-            with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
+            with contextlib.suppress(ValueError, OverflowError, RecursionError, TypeError, KeyError):
                 logged[int(json.loads(line)["step"])] = line
         if log != (kept := [line for at, line in logged.items() if at <= step]):
             write_atomically(self.log, b"".join(kept), own=True)

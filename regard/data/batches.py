@@ -87,7 +87,7 @@ class Encoded:
             encoded = cls(*both)
         except FileNotFoundError as error:
             raise UserError(f"{error.filename} does not exist; encode the text again.") from None
-        except (ValueError, EOFError, OSError) as problem:
+        except (ValueError, TypeError, EOFError, OSError) as problem:
             raise UserError(
                 f"{tokens} or {offsets.name} is damaged ({reason(problem)}); delete both and encode the text again."
             ) from None

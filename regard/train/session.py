@@ -74,7 +74,9 @@ class Session:
         self._try_code(recipe)
         facts = self._facts(recipe)
         now = machine.facts()
-        others = [f"{name} {facts[name]}, now {now[name]}" for name in VERSIONS if facts.get(name) != now[name]]
+        others = [
+            f"{name} {str(facts.get(name))[:40]}, now {now[name]}" for name in VERSIONS if facts.get(name) != now[name]
+        ]
         self.other_versions = ""  # a remark, where a run is resumed with other versions
         if others:
             which = " and ".join(others)
