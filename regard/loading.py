@@ -57,17 +57,23 @@ def read_recipe(
     return recipe, remarks
 
 
-def load(path: str | Path, *, device: str = "cpu", trust_code: bool = False) -> Run:
-    """Load the best checkpoint of a run folder.
-
-    trust_code: execute the Python files that the run names, even if you have not trained with them.
-    """
+def open_run(path: str | Path, *, trust_code: bool = False) -> tuple[Folder, Recipe, Fields]:
+    """Read what is in a run folder beside its weights."""
     folder = Folder(path).must_exist()
     recipe, _ = read_recipe(folder.config, trust_code=trust_code)
     refuse_other_code(recipe.code(), folder)
     fields = Fields.read(folder.fields, recipe.task.fields)
     if not folder.best.exists():
         raise UserError(f"{folder.path} has no model yet: training stopped before its first validation; resume it.")
+    return folder, recipe, fields
+
+
+def load(path: str | Path, *, device: str = "cpu", trust_code: bool = False) -> Run:
+    """Load the best checkpoint of a run folder.
+
+    trust_code: execute the Python files that the run names, even if you have not trained with them.
+    """
+    folder, recipe, fields = open_run(path, trust_code=trust_code)
     model = build_saved(recipe, fields, tensor_shapes(folder.best), folder.best)
     saved, _ = read_tensors(folder.best)
     if isinstance(model, Fits):

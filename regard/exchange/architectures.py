@@ -7,7 +7,7 @@ their rows each is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,15 +46,17 @@ def _rows_in(theirs: Tensor, vocabulary: Vocabulary | None, scale: float = 1.0) 
     rows = torch.tensor(vocabulary.rows)
     ours = theirs[rows.clamp(min=0)]
     ours[rows < 0] = 0
-    return ours * scale if scale != 1 else ours
+    return ours.mul_(scale) if scale != 1 else ours
 
 
 def _rows_out(ours: Tensor, vocabulary: Vocabulary | None, scale: float = 1.0) -> Tensor:
     assert vocabulary is not None
-    theirs = ours.new_zeros(max(vocabulary.rows) + 1, *ours.shape[1:])
     spoken = torch.tensor(vocabulary.spoken)
-    theirs[torch.tensor(vocabulary.rows)[spoken]] = ours[spoken]
-    return theirs / scale if scale != 1 else theirs
+    places = torch.full((max(vocabulary.rows) + 1,), -1)
+    places[torch.tensor(vocabulary.rows)[spoken]] = torch.arange(len(spoken))[spoken]
+    theirs = ours[places.clamp(min=0)]
+    theirs[places < 0] = 0
+    return theirs.div_(scale) if scale != 1 else theirs
 
 
 def _bias_in(theirs: Tensor, vocabulary: Vocabulary | None) -> Tensor:
@@ -652,15 +654,3 @@ FAMILIES: dict[str, Family] = {
     ),
 }
 PREFIXES = {"distilbert": "DistilBert", "vit": "ViT", "gpt2": "GPT2"}  # of their architectures, where they are odd
-
-
-def their_weights(
-    names: Names, ours: Mapping[str, Tensor], vocabulary: Vocabulary | None
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield each of their tensors, made of ours; query, key and value are joined where they keep them together."""
-    parts: dict[str, list[Tensor]] = {}
-    for name, (theirs, form) in names.items():
-        if name in ours and form.outward is not NO_BIAS.outward:
-            parts.setdefault(theirs, []).append(form.outward(ours[name], vocabulary))
-    for theirs, tensors in parts.items():
-        yield theirs, tensors[0] if len(tensors) == 1 else torch.cat(tensors, -1)

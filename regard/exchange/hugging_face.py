@@ -13,7 +13,6 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 
 from regard import machine
-from regard.checkpoint import Folder, write_safetensors, write_tensors
+from regard.checkpoint import Folder, read_tensors, write_safetensors, write_tensors
 from regard.config import choose, shown, values_of
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import open_regular, read_limited, reason, refuse_to_overwrite, whole_folder, write_atomically
@@ -33,17 +32,18 @@ from regard.exchange.architectures import (
     DISCRIMINATOR,
     EMBEDDED,
     FAMILIES,
+    LABELS,
+    NO_BIAS,
     PREFIXES,
     SEGMENTS,
     Family,
     Names,
     Vocabulary,
-    their_weights,
 )
 from regard.exchange.own_tokenizers import write_own
 from regard.exchange.tokenizer_files import read_tokenizers
 from regard.interface import BOS, EOS, PAD, UserError
-from regard.loading import load
+from regard.loading import open_run
 from regard.models import design_of
 from regard.recipe import Recipe, parse_recipe
 from regard.tasks.registry import TASKS
@@ -51,6 +51,7 @@ from regard.train.weights import Weights, misfit, weights
 
 CONFIG = "config.json"
 MOST = 16 << 20  # bytes of a config or an index
+AT_ONCE = 32 << 20  # bytes that are read before a file is mapped again
 MOST_SHARED = 3  # times the size of a file that its tensors may have together, some of which are the same
 BIN, SAFE = "pytorch_model.bin", "model.safetensors"
 SHARD = re.compile(r"[\w.-]+\.(safetensors|bin)")
@@ -76,16 +77,12 @@ def read_json(path: Path) -> dict[str, Any]:
 class TheirWeights:
     """The tensors of a folder by name, each read when it is asked for."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.places: dict[str, Any] = {}
+        self.places: dict[str, Mapping[str, Tensor]] = {}
         for file in self._files():
-            if file.suffix == ".bin":
-                loaded = _read_bin(file)
-                self.places |= dict.fromkeys(loaded, loaded)
-            else:
-                opened = stack.enter_context(_safe(file))
-                self.places |= {name: opened for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            tensors = _read_bin(file) if file.suffix == ".bin" else Mapped(file)
+            self.places |= dict.fromkeys(tensors, tensors)
         self.known = {_modern(name): name for name in self.places}
         self.used: set[str] = set()
 
@@ -111,25 +108,50 @@ class TheirWeights:
 
     def get(self, name: str) -> Tensor:
         self.used.add(name)
-        place = self.places[name]
-        try:
-            tensor: Tensor = place[name] if isinstance(place, dict) else place.get_tensor(name)
-        except (safetensors.SafetensorError, OSError, RuntimeError) as problem:
-            raise UserError(f"{self.folder} is damaged: {name} cannot be read ({reason(problem)}).") from None
+        tensor = self.places[name][name]
         if tensor.dtype not in NUMBERS:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise UserError(f"{self.folder} has {name} as {kind}: import a folder that is not quantised.")
         return tensor.to(torch.float32)
 
 
-@contextmanager
-def _safe(file: Path) -> Iterator[Any]:
-    try:
-        open_regular(file).close()
-        with safetensors.safe_open(str(file), framework="pt", device="cpu") as opened:
-            yield opened
-    except (OSError, safetensors.SafetensorError) as problem:
-        raise UserError(f"{file} cannot be read as weights ({reason(problem)}): copy or download it again.") from None
+class Mapped(Mapping[str, Tensor]):
+    """The tensors of a safetensors file, each read where it lies. The file is mapped again now and then, so that what
+    was read does not stay in memory."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.read = file, 0
+        self.names: dict[str, None] = dict.fromkeys(self._open().keys())
+
+    def _open(self) -> Any:
+        try:
+            open_regular(self.file).close()
+            self.opened = safetensors.safe_open(str(self.file), framework="pt", device="cpu")
+            return self.opened
+        except (OSError, safetensors.SafetensorError) as problem:
+            wrong = f"cannot be read as weights ({reason(problem)})"
+            raise UserError(f"{self.file} {wrong}: copy or download it again.") from None
+
+    def __getitem__(self, name: str) -> Tensor:
+        if self.read > AT_ONCE:
+            self.read = 0
+            self._open()
+        try:
+            tensor: Tensor = self.opened.get_tensor(name)  # type: ignore[no-untyped-call]
+        except (OSError, RuntimeError, safetensors.SafetensorError) as problem:
+            wrong = f"is damaged: {name} cannot be read ({reason(problem)})"
+            raise UserError(f"{self.file} {wrong}: copy or download it again.") from None
+        self.read += tensor.nbytes
+        return tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def _read_bin(file: Path) -> dict[str, Tensor]:
@@ -296,9 +318,9 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     except (UserError, RuntimeError, OverflowError, TypeError) as problem:
         wrong = reason(problem).removesuffix(".")
         raise UserError(f"{folder / CONFIG} describes no model that can be built ({wrong}): {RESTORE}.") from None
-    with ExitStack() as stack, whole_folder(out) as beside:
+    with whole_folder(out) as beside:
         target = Folder(beside)
-        theirs = TheirWeights(folder, stack)
+        theirs = TheirWeights(folder)
         ours = Ours(theirs, family.names(config, architecture), family.prefix, expected, words)
         facts = {**machine.facts(), "files": {"origin": str(folder)}, "data": "", "precision": "float32"}
         target.write_facts(facts)
@@ -329,9 +351,8 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     inside the run. Return the folder."""
     folder = output or run / "hf"
     refuse_to_overwrite(folder)
-    loaded = load(run, trust_code=trust_code)
-    recipe, fields = loaded.recipe, loaded.fields
-    kind, family = fitting_family(recipe, run, labels=bool(fields.names()))
+    opened, recipe, fields = open_run(run, trust_code=trust_code)
+    kind, family = fitting_family(recipe, run)
     texts = {side: field.tokenizer for side in fields if isinstance(field := fields[side], TextField)}
     if len(texts) > 1 and not fields.joint:
         raise UserError(f"{run} has a vocabulary for each side, and {kind} has one: train with tokens.joint = true.")
@@ -352,9 +373,9 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     if isinstance(picture := fields.get("source"), PictureField):
         height, width, channels = picture.size
         config |= {"image_size": height if height == width else [height, width], "num_channels": channels}
-    pairs, own = family.names(config, architecture), weights(loaded.model)
+    pairs, own = family.names(config, architecture), own_weights(opened, weights_of(recipe, fields))
     if SEGMENTS in pairs and SEGMENTS not in own:  # theirs have at least one kind of sentence
-        own[SEGMENTS] = torch.zeros(1, own[EMBEDDED].shape[1])
+        own = {**own, SEGMENTS: torch.zeros(1, own[EMBEDDED].shape[1])}
     if odd := [name for name in sorted(own.keys() ^ pairs.keys()) if "head." not in name or name in own]:
         differ = f"{run} and {architecture} differ in {odd[0]}"
         raise UserError(f"{differ}: train with the model.embedding of a preset to export it.")
@@ -367,13 +388,41 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
                 tokenizer.write(beside, other if isinstance(other, Imported) else None)
             else:
                 write_own(tokenizer, beside, template=family.reads)
-        tensors = dict(their_weights({name: pairs[name] for name in own}, own, words))
-        write_safetensors(beside / SAFE, tensors, {"format": "pt"})
+        write_safetensors(beside / SAFE, Theirs(pairs, own, words), {"format": "pt"})
         write_atomically(beside / CONFIG, json.dumps(config, indent=2) + "\n")
     return folder
 
 
-def fitting_family(recipe: Recipe, run: Path, *, labels: bool) -> tuple[str, Family]:
+def own_weights(folder: Folder, expected: Weights) -> Mapping[str, Tensor]:
+    """The weights of a run, each read when it is used, after all have been checked."""
+    saved, _ = read_tensors(folder.best)
+    if odd := misfit(expected, saved):
+        raise UserError(f"The weights in {folder.best} do not fit the model: {odd}; restore the run's own files.")
+    return Mapped(folder.best)
+
+
+class Theirs(Mapping[str, Tensor]):
+    """Their weights, each made of ours when it is asked for; they keep GPT-2's query, key and value in one."""
+
+    def __init__(self, names: Names, ours: Mapping[str, Tensor], words: Vocabulary | None) -> None:
+        self.names, self.ours, self.words = names, ours, words
+        self.parts: dict[str, list[str]] = {}
+        for name, (theirs, form) in names.items():
+            if name in ours and form.outward is not NO_BIAS.outward:
+                self.parts.setdefault(theirs, []).append(name)
+
+    def __getitem__(self, theirs: str) -> Tensor:
+        parts = [self.names[name].form.outward(self.ours[name], self.words) for name in self.parts[theirs]]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
     """The family whose folder can hold this model."""
     of_model = {kind: family for kind, family in FAMILIES.items() if family.model == recipe.model_name}
     if not of_model:
@@ -384,7 +433,7 @@ def fitting_family(recipe: Recipe, run: Path, *, labels: bool) -> tuple[str, Fam
     odd: dict[str, list[tuple[str, Any]]] = {}
     for kind, family in of_model.items():
         needs = dict(family.needs)
-        if labels and family.pooler:
+        if family.pooler and family.heads[LABELS] == recipe.task.name:
             needs["pooler"] = family.pooler
         odd[kind] = [(key, value) for key, value in needs.items() if settings.get(key, value) != value]
     fits = [kind for kind, differences in odd.items() if not differences]

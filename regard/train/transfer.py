@@ -109,18 +109,17 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder,
 def share_rows(model: nn.Module, recipe: Recipe, fields: Fields) -> None:
     """Train the ids that read one row of an imported vocabulary, such as GPT-2's <bos> and <eos>, as one: each gets the
     gradient of all, so that they stay equal and the model can be exported."""
-    parameters = dict(model.named_parameters())
-    tables: dict[str, list[list[int]]] = {}
+    groups: dict[str, list[list[int]]] = {}  # by the name of a weight; two sides may share one
     for side, field in fields.items():
         if (
             isinstance(field, TextField)
             and isinstance(field.tokenizer, Imported)
             and (twins := field.tokenizer.twins())
         ):
-            tables |= dict.fromkeys(sized_by(recipe, fields.shapes, side), twins)
-    for name, groups in tables.items():
-        if name in parameters and parameters[name].dim() > 1:
-            parameters[name].register_hook(partial(_summed, groups=groups))  # type: ignore[no-untyped-call]
+            groups |= dict.fromkeys(sized_by(recipe, fields.shapes, side), twins)
+    for name, table in model.named_parameters():
+        if name in groups and table.dim() > 1:
+            table.register_hook(partial(_summed, groups=groups[name]))  # type: ignore[no-untyped-call]
 
 
 def _summed(gradient: Tensor, *, groups: Sequence[Sequence[int]]) -> Tensor:
