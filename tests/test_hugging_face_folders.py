@@ -732,13 +732,13 @@ def test_classifiers_from_an_imported_body_can_be_compared(place: Path, call: Ca
         assert call("train", further(base, "classification", place), "-o", name, "--threads", 1).code == 0
     done = call("compare", "one", "two", "--test", "classification.tsv", "--threads", 1)
     assert done.code == 0, done.err
+    assert call("info").code == 0
 
 
 def test_imported_runs_are_listed_and_their_recipes_say_that_there_is_no_data(place: Path, call: Call) -> None:
     imported("bert", place / "theirs", place / "runs" / "bert")
     done = call("runs")
     assert done.code == 0 and "bert" in done.out and "masked" in done.out, done
-    assert call("info").code == 0
     done = call("train", "runs/bert/config.toml", "-o", "other")
     one_sentence(done)
     assert "without data" in done.err and "train.from" in done.err
