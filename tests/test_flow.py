@@ -447,7 +447,7 @@ def test_the_page_opens_anywhere_and_holds_the_numbers(trained: Path, call: Call
         (["--gates"], "no sentence to look at"),
         ([], "no sentence to look at"),
         (["--gradients", "--html", "x.html", "--json"], "--html and --json exclude each other"),
-        (["a b"], "no attention to look at in language"),
+        (["a b"], "no attention to look at: try regard look --gates"),
     ],
 )
 def test_what_makes_no_sense_is_refused(trained: Path, call: Call, arguments: list[str], said: str) -> None:

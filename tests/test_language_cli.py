@@ -261,7 +261,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
         ["score", "{ngram}", "--source", "test.txt", "--target", "test.txt", "--each"],
         ["one file", "2 were given"],
     ),
-    "looking at a language model": (["look", "{rnn_lm}", "the cat"], ["no attention to look at in language"]),
+    "looking at a language model": (["look", "{rnn_lm}", "the cat"], ["no attention to look at", "--gates"]),
     "a prompt and a file": (["predict", "{ngram}", "test.txt", "--prompt", "a"], ["--prompt and a FILE"]),
     "unknowns to replace": (["predict", "{ngram}", "--prompt", "a", "--replace-unknown"], ["--replace-unknown"]),
     "no n-grams to export": (["export", "{rnn_lm}", "--to", "arpa"], ["is a rnn_lm", "model.name=ngram"]),
