@@ -36,7 +36,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, use, compare and look inside every sequence model, on the machine you have.",
 )
-WRAPPED = ("can", "paper", "name", "model", "score")  # columns of a table that may take several lines
+WRAPPED = ("task", "can", "paper", "name", "model", "score")  # columns of a table that may take several lines
+WHOLE = 16  # letters of a cell that are never cut
 out = Terminal()
 err = Terminal(stderr=True)
 
@@ -144,7 +145,8 @@ def show_table(rows: Sequence[Mapping[str, object]]) -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
-        table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
+        widest = max(len(str(row[column])) for row in rows)
+        table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED, min_width=min(WHOLE, widest))
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table, soft_wrap=False)
