@@ -298,3 +298,41 @@ def test_a_picture_model_agrees(tmp_path: Path) -> None:
     assert (tmp_path / "run2" / "model.safetensors").read_bytes() == (
         tmp_path / "run" / "model.safetensors"
     ).read_bytes()
+
+
+@torch.no_grad()
+def test_pairs_padded_on_both_sides_agree(both: Both) -> None:
+    only(both, WRITERS)
+    answers = list(reversed(TEXTS))
+    batch = both.run.batch(source=TEXTS, target=answers)
+    assert batch.target is not None
+    tokenizer: Any = both.run.tokenizer("target")
+    rows, speaks = torch.tensor(tokenizer.theirs), torch.tensor(tokenizer.speaks)
+    given = rows[batch.target.before().values].clamp(min=0)
+    given[:, 0] = both.model.config.decoder_start_token_id
+    if both.name.startswith("bart"):  # <s> comes after the start
+        given = torch.cat([given[:, :1], torch.zeros_like(given[:, :1]), given[:, 1:]], 1)
+    found = both.model(**both.encoded(), decoder_input_ids=given).logits[:, -(batch.target.values.shape[1] - 1) :]
+    real = batch.target.after().mask
+    near(both.run.model.logits(batch)[real][:, speaks], found[real][:, rows[speaks]])
+
+
+@torch.no_grad()
+def test_padding_before_a_text_changes_nothing(both: Both) -> None:
+    """`transformers` may pad at the left; the positions then begin after the padding."""
+    only(both, ["bert", "gpt2", "t5"])
+    right = {"bert": both.encoded, "t5": both.encoded}.get(both.name)
+    ids = [both.tokenizer(text)["input_ids"] for text in TEXTS]
+    if right is None:
+        ids = [[both.tokenizer.bos_token_id, *each] for each in ids]
+    longest = max(map(len, ids))
+    padding = both.tokenizer.pad_token_id or 0
+    left = torch.tensor([[padding] * (longest - len(each)) + each for each in ids])
+    mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in ids])
+    places = {} if both.name == "t5" else {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    body = both.model.get_encoder() if both.name == "t5" else both.model.base_model
+    states = body(input_ids=left, attention_mask=mask, **places).last_hidden_state
+    batch = both.run.batch(target=TEXTS) if both.name == "gpt2" else source(both)
+    ours = both.run.model.encode(batch)
+    for row, each in enumerate(ids):
+        near(ours.values[row, : len(each)], states[row, longest - len(each) :])
