@@ -194,3 +194,18 @@ def test_a_file_of_another_format_is_a_sentence(tmp_path, content):
 )
 def test_patches_divide_the_picture_and_are_few(size, side):
     assert patch_side(*size) == side
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    """What an archive says of its size is believed only if it is small: numpy reads no more than that."""
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, images=np.zeros((1, 1000, 1000), np.uint8), labels=np.zeros(1, np.int64))
+    content = bytearray(path.read_bytes())
+    for sign, place in ((b"PK\1\2", 24), (b"PK\3\4", 22)):  # where the central directory and the entry say the size
+        at = content.find(sign) + place
+        content[at : at + 4] = (4_294_967_294).to_bytes(4, "little")
+        at = content.rfind(sign) + place
+        content[at : at + 4] = (4_294_967_294).to_bytes(4, "little")
+    path.write_bytes(bytes(content))
+    with pytest.raises(UserError, match="it unpacks to 8.6 GB"):
+        read_pictures(path)

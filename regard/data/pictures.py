@@ -18,11 +18,15 @@ from regard.data.sources import Line, TrainAndValid
 from regard.data.text import Report
 from regard.interface import Padded, Picture, UserError
 
+MOST = 8_000_000_000  # bytes of pictures and labels, unpacked
+
 
 def read_pictures(path: Path) -> tuple[Array, list[str]]:
     """(count, height, width, channels), and a label each."""
     try:
         with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
+            if (size := sum(part.file_size for part in file.zip.infolist())) > MOST:
+                raise ValueError(f"it unpacks to {size / 1e9:.1f} GB, and {MOST / 1e9:.1f} GB is the most")
             if not {"images", "labels"} <= set(file.files):
                 raise ValueError(f"it has {', '.join(file.files) or 'no arrays'}, not images and labels")
             images, labels = file["images"], file["labels"]
