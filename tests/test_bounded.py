@@ -548,7 +548,10 @@ def test_nothing_from_a_file_commands_a_terminal(tmp_path, call):
     for name, arguments in commands.items():
         sent, said = on_terminal(*arguments), call(*arguments)
         for shown in (sent, said.out + said.err):
-            assert "bold]" in shown and not obeyed(shown), (name, shown)
+            assert "bol" in shown and not obeyed(shown), (
+                name,
+                shown,
+            )  # a narrow column may be folded in the middle of it
             assert "unexpected" not in shown and "Traceback" not in shown, (name, shown)
 
 
