@@ -45,4 +45,4 @@ def models(
     if as_json:
         print_json(rows)
     else:
-        show_table(rows)
+        show_table(rows, wrapped=("task", "can", "paper"))

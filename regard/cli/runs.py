@@ -28,4 +28,4 @@ def runs(
     else:
         for run in found:
             run["MB"] = f"{run.pop('megabytes'):.1f}"
-        show_table(found)
+        show_table(found, wrapped=("name", "model", "score"))

@@ -36,8 +36,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, use, compare and look inside every sequence model, on the machine you have.",
 )
-WRAPPED = ("task", "can", "paper", "name", "model", "score")  # columns of a table that may take several lines
-WHOLE = 16  # letters of a cell that are never cut
 out = Terminal()
 err = Terminal(stderr=True)
 
@@ -140,13 +138,13 @@ def written_to(path: Path | None) -> Iterator[Any]:
     err.print(f"Wrote {path}{opens}{replaced}.")
 
 
-def show_table(rows: Sequence[Mapping[str, object]]) -> None:
+def show_table(rows: Sequence[Mapping[str, object]], *, wrapped: Sequence[str] = ()) -> None:
+    """Print a table; the cells of the columns that are `wrapped` may take several lines."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
-        widest = max(len(str(row[column])) for row in rows)
-        table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED, min_width=min(WHOLE, widest))
+        table.add_column(column, overflow="fold", no_wrap=column not in wrapped)
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table, soft_wrap=False)
