@@ -22,12 +22,14 @@ import sacrebleu  # noqa: F401
 import safetensors.numpy
 from command import Result
 
-import regard.train.session  # noqa: F401  what is imported here, processes have at once
+import regard
+import regard.train.session  # what is imported here, processes have at once
 from regard import cli
 from regard.data.sources import Text, examples
 from regard.data.text import LONGEST, Cut, read_lines
 
 KEPT = Path(__file__).parent / "runs"
+regard.load(KEPT / "translation")  # what building a model imports, processes then have at once, too
 HUGE = 64 << 20  # bytes of a line
 ROOM = 80 << 20  # bytes of memory that a command may take beside what Python and torch have; the line does not fit
 
