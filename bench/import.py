@@ -11,6 +11,7 @@ and what is the process's own (RssAnon, sampled).
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -122,7 +123,9 @@ def measure(verb: str, source: Path, target: Path, size: int) -> bool:
 
 
 def main() -> None:
-    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("megabytes", type=int, nargs="?", default=500, help="of weights in each folder")
+    megabytes = parser.parse_args().megabytes
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; bars {BAR_SECONDS:.0f} s and {BAR_MEMORY} x")
     fine = True
     with tempfile.TemporaryDirectory() as name:
