@@ -14,7 +14,7 @@ from command import Call
 import regard
 from regard.data.corruption import MASK
 from regard.exchange.hugging_face import export_folder, import_folder
-from regard.interface import Batch, Padded
+from regard.interface import Batch, Padded, UserError
 from regard.run import Run
 
 transformers = pytest.importorskip("transformers")
@@ -144,8 +144,8 @@ def test_a_masked_model_predicts_the_same(both: Both) -> None:
     found = both.model(**read) if "pre-training" in both.name else both.model(**read, labels=labels)
     logits = found.prediction_logits if "pre-training" in both.name else found.logits
     tokenizer: Any = both.run.tokenizer()
-    speaks = torch.tensor(tokenizer.speaks)
-    near(both.run.model.fill(batch)[:, speaks], logits[:, 1][:, torch.tensor(tokenizer.theirs)[speaks]])
+    predicted = torch.tensor(tokenizer.predicted)
+    near(both.run.model.fill(batch)[:, predicted], logits[:, 1][:, torch.tensor(tokenizer.theirs)[predicted]])
     if "pre-training" not in both.name:
         loss = both.run.model.loss(batch)
         near(loss.nll / loss.tokens, found.loss, 1e-5)
@@ -307,14 +307,14 @@ def test_pairs_padded_on_both_sides_agree(both: Both) -> None:
     batch = both.run.batch(source=TEXTS, target=answers)
     assert batch.target is not None
     tokenizer: Any = both.run.tokenizer("target")
-    rows, speaks = torch.tensor(tokenizer.theirs), torch.tensor(tokenizer.speaks)
+    rows, predicted = torch.tensor(tokenizer.theirs), torch.tensor(tokenizer.predicted)
     given = rows[batch.target.before().values].clamp(min=0)
     given[:, 0] = both.model.config.decoder_start_token_id
     if both.name.startswith("bart"):  # <s> comes after the start
         given = torch.cat([given[:, :1], torch.zeros_like(given[:, :1]), given[:, 1:]], 1)
     found = both.model(**both.encoded(), decoder_input_ids=given).logits[:, -(batch.target.values.shape[1] - 1) :]
     real = batch.target.after().mask
-    near(both.run.model.logits(batch)[real][:, speaks], found[real][:, rows[speaks]])
+    near(both.run.model.logits(batch)[real][:, predicted], found[real][:, rows[predicted]])
 
 
 @torch.no_grad()
@@ -336,3 +336,14 @@ def test_padding_before_a_text_changes_nothing(both: Both) -> None:
     ours = both.run.model.encode(batch)
     for row, each in enumerate(ids):
         near(ours.values[row, : len(each)], states[row, longest - len(each) :])
+
+
+def test_a_masked_model_without_a_mask_token_is_refused(tmp_path: Path) -> None:
+    FAMILIES["bert"](tmp_path)
+    words = (tmp_path / "vocab.txt").read_text()
+    (tmp_path / "vocab.txt").write_text(words.replace("[MASK]", "mask-gone"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": None}))
+    config = transformers.BertConfig(vocab_size=len(words.splitlines()), **ENCODER)
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="its tokenizer has no mask token"):
+        import_folder(tmp_path, tmp_path / "run")

@@ -79,7 +79,7 @@ def test_a_folder_saved_by_transformers_has_the_same_tokenizer(made: Path, tmp_p
     assert (tmp_path / "tokenizer.json").is_file()
     shutil.copy(made / family / "config.json", tmp_path)
     first, again = read_tokenizers(made / family)["source"], read_tokenizers(tmp_path)["source"]
-    assert (again.theirs, again.specials, again.speaks) == (first.theirs, first.specials, first.speaks)
+    assert (again.theirs, again.specials, again.predicted) == (first.theirs, first.specials, first.predicted)
     assert again.encode_all(TEXTS) == first.encode_all(TEXTS)
 
 
@@ -110,8 +110,8 @@ def test_decoding_shows_what_is_unknown(made: Path) -> None:
 @pytest.mark.parametrize(("family", "side"), SIDES)
 def test_each_id_of_the_folder_has_one_of_ours_that_speaks(made: Path, family: str, side: str) -> None:
     tokenizer = read_tokenizers(made / family)[side]
-    spoken = [their for their, speaks in zip(tokenizer.theirs, tokenizer.speaks, strict=True) if speaks]
-    assert sorted(spoken) == list(range(tokenizer.rows))
+    predicted = [their for their, predicted in zip(tokenizer.theirs, tokenizer.predicted, strict=True) if predicted]
+    assert sorted(predicted) == list(range(tokenizer.rows))
     assert tokenizer.specials[:4] == SPECIALS and len(tokenizer.theirs) == tokenizer.size
     texts = tokenizer.theirs[tokenizer.offset :]
     assert texts == sorted(texts)
@@ -126,11 +126,11 @@ def test_special_tokens_are_where_the_families_have_them(made: Path) -> None:
             *(peer.pad_token_id, peer.cls_token_id, peer.sep_token_id, peer.unk_token_id, peer.mask_token_id),
         ]
         assert tokenizer.mask == 4 and tokenizer.specials[4] == peer.mask_token
-        assert all(tokenizer.speaks)
+        assert all(tokenizer.predicted)
     end, gpt2 = peers["gpt2"].eos_token_id, found["gpt2"]
-    assert (gpt2.theirs[:4], gpt2.speaks[:4], gpt2.mask) == ([-1, end, end, end], [False, False, True, False], None)
+    assert (gpt2.theirs[:4], gpt2.predicted[:4], gpt2.mask) == ([-1, end, end, end], [False, False, True, False], None)
     t5 = found["t5"]
-    assert t5.theirs[:4] == [0, 0, 1, 2] and t5.speaks[:4] == [True, False, True, True]
+    assert t5.theirs[:4] == [0, 0, 1, 2] and t5.predicted[:4] == [True, False, True, True]
     assert t5.specials[4:7] == ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
     assert t5.theirs[4] == peers["t5"].convert_tokens_to_ids("<extra_id_0>") == t5.rows - 1
     marian, ids = found["marian"], peers["marian"].encoder
@@ -148,7 +148,9 @@ def test_rows_without_a_token_are_special_tokens_without_text(made: Path, tmp_pa
     more = read_tokenizers(tmp_path)["source"]
     assert (more.rows, more.size, more.offset) == (few.rows + 7, few.size + 7, few.offset + 7)
     assert more.vocabulary == few.vocabulary
-    assert more.theirs[few.offset : more.offset] == list(range(few.rows, more.rows)) and all(more.speaks[few.offset :])
+    assert more.theirs[few.offset : more.offset] == list(range(few.rows, more.rows)) and all(
+        more.predicted[few.offset :]
+    )
     assert ours_of(more, TEXTS) == ours_of(few, TEXTS)
     folders.write(tmp_path, "config.json", config | {"vocab_size": few.rows - 150})
     with pytest.raises(UserError, match=f"its model only {few.rows - 150} ids"):
@@ -206,7 +208,7 @@ def test_a_run_keeps_an_imported_tokenizer(made: Path, family: str) -> None:
         copy = again.tokenizer(side)
         assert type(copy) is type(tokenizer) and copy.to_json() == json.loads(json.dumps(tokenizer.to_json()))
         assert copy.encode_all(TEXTS) == tokenizer.encode_all(TEXTS)
-        assert (copy.theirs, copy.speaks, copy.start) == (tokenizer.theirs, tokenizer.speaks, tokenizer.start)
+        assert (copy.theirs, copy.predicted, copy.start) == (tokenizer.theirs, tokenizer.predicted, tokenizer.start)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -489,7 +491,7 @@ def test_a_tokenizer_trained_here_comes_back(tmp_path: Path, kind: str) -> None:
     write_own(tokenizer, tmp_path)
     folders.write(tmp_path, "config.json", {"model_type": "bert", "vocab_size": tokenizer.size})
     again = read_tokenizers(tmp_path)["source"]
-    assert again.theirs == list(range(tokenizer.size)) and all(again.speaks)
+    assert again.theirs == list(range(tokenizer.size)) and all(again.predicted)
     assert (again.specials, again.vocabulary) == (tokenizer.specials, tokenizer.vocabulary)
     for text in OWN:
         ids = tokenizer.encode(text)

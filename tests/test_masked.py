@@ -177,6 +177,10 @@ def test_a_blank_is_filled_from_both_sides(run: regard.Run) -> None:
     assert [each.text for each in run.predict(["nothing missing", "a [MASK]"])][0] == "nothing missing"
 
 
+def test_a_blank_has_at_most_as_many_answers_as_there_are_tokens(run: regard.Run) -> None:
+    assert len(run.predict("the red [MASK]", n_best=1000).alternatives) == run.tokenizer().size - 1
+
+
 def test_a_text_without_a_blank_is_refused_in_one_sentence(run: regard.Run, call: Call) -> None:
     done = call("predict", run.name, "the red cat")
     assert done.code == 1 and "write [MASK] where a word is missing" in done.err

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from regard.run import Run
     from regard.tasks import Task
 
-EMBEDDED = 64  # inputs whose vectors are computed together
-
 
 @command
 @options_of(Decoding, leave_out=("longest_source", "batch_tokens"))
@@ -120,7 +118,7 @@ def vectors_of(run: Run, raws: Iterable[Any], pool: Literal["mean", "first", "la
     """Yield the vector of each input, rounded to the digits that float32 has."""
     from regard.predict.inputs import some_at_once
 
-    for some in some_at_once(raws, EMBEDDED):
+    for some in some_at_once(raws):
         for vector in run.embed(some, pool):
             yield [float(f"{number:.7g}") for number in vector.tolist()]
 

@@ -1,12 +1,13 @@
 """Tokenizers of other programs: a pipeline of the `tokenizers` library, with the ids in the order of this package.
 
-ours     <pad> <bos> <eos> <unk> | the mask token, other special tokens, rows without a token | all other tokens
-theirs   for each of our ids the id in the folder; −1 where the folder has no such token
-speaks   whether our id is the one that stands for its folder's id when a model predicts
+ours       <pad> <bos> <eos> <unk> | the mask token, other special tokens, rows without a token | all other tokens
+theirs     for each of our ids the id in the folder; −1 where the folder has no such token
+predicted  whether our id is the one that stands for the folder's id in a prediction
 
 `theirs` says which row of an embedding is read for each of our ids. Two of ours may read the same row: GPT-2 begins and
 ends a text with one token, and T5, which has no token for the beginning, begins with the row of its padding. Exactly
-one of them speaks, in the order <eos>, <pad>, <unk>, <bos>, so a prediction over the folder's ids is one over ours.
+one of them is predicted, the first in the order <eos>, <pad>, <unk>, <bos>, so a prediction over the folder's ids is
+one over ours.
 <bos> is [CLS] or the folder's token for the beginning, or else the token that its decoder begins with; <eos> is [SEP]
 or the token for the end. `start` is the one of our ids that its decoder begins with (BART: <eos>).
 
@@ -113,13 +114,13 @@ class Imported(Tokenizer):
         others = (f"{name} {i}" if name in SPECIALS else name for i, name in enumerate(names))
         super().__init__(self.writes, [name_of[i] for i in texts], (*SPECIALS, *others))
         taken: set[int] = {-1}
-        self.speaks = [False] * self.size
+        self.predicted = [False] * self.size
         for own in (EOS, PAD, UNK, BOS, *range(len(SPECIALS), self.size)):
-            self.speaks[own] = self.theirs[own] not in taken
+            self.predicted[own] = self.theirs[own] not in taken
             taken.add(self.theirs[own])
         self.ours = [UNK] * max(self.rows, last + 1)  # for each id of the pipeline, ours in a text
         for own, their in enumerate(self.theirs):
-            if self.speaks[own]:
+            if self.predicted[own]:
                 self.ours[their] = own
         self.start = BOS if self.start_row in (None, roles[BOS]) else self.ours[self.start_row]
         if roles[UNK] >= 0:

@@ -30,7 +30,7 @@ class Vocabulary(NamedTuple):
     """For each id of ours, their row (−1: none), and whether it may be predicted: one of ours for each of theirs."""
 
     rows: Sequence[int]
-    spoken: Sequence[bool]
+    predicted: Sequence[bool]
 
 
 class Form(NamedTuple):
@@ -51,9 +51,9 @@ def _rows_in(theirs: Tensor, vocabulary: Vocabulary | None, scale: float = 1.0) 
 
 def _rows_out(ours: Tensor, vocabulary: Vocabulary | None, scale: float = 1.0) -> Tensor:
     assert vocabulary is not None
-    spoken = torch.tensor(vocabulary.spoken)
+    predicted = torch.tensor(vocabulary.predicted)
     places = torch.full((max(vocabulary.rows) + 1,), -1)
-    places[torch.tensor(vocabulary.rows)[spoken]] = torch.arange(len(spoken))[spoken]
+    places[torch.tensor(vocabulary.rows)[predicted]] = torch.arange(len(predicted))[predicted]
     theirs = ours[places.clamp(min=0)]
     theirs[places < 0] = 0
     return theirs.div_(scale) if scale != 1 else theirs
@@ -61,7 +61,12 @@ def _rows_out(ours: Tensor, vocabulary: Vocabulary | None, scale: float = 1.0) -
 
 def _bias_in(theirs: Tensor, vocabulary: Vocabulary | None) -> Tensor:
     assert vocabulary is not None
-    return _rows_in(theirs.reshape(-1), vocabulary).masked_fill(~torch.tensor(vocabulary.spoken), SILENT)
+    return _rows_in(theirs.reshape(-1), vocabulary).masked_fill(~torch.tensor(vocabulary.predicted), SILENT)
+
+
+def _no_bias(theirs: Tensor, vocabulary: Vocabulary | None) -> Tensor:
+    """They have no bias: ours is 0 for each token that they have."""
+    return _bias_in(theirs.new_zeros(len(theirs), dtype=torch.float32), vocabulary)
 
 
 def _cut(theirs: Tensor, _: Vocabulary | None, *, first: int) -> Tensor:
@@ -77,7 +82,7 @@ TURNED = Form(lambda theirs, _: theirs.t(), lambda ours, _: ours.t())  # their C
 ROWS = Form(_rows_in, _rows_out)
 BIAS = Form(_bias_in, _rows_out)
 BIAS_ROW = Form(_bias_in, lambda ours, vocabulary: _rows_out(ours, vocabulary)[None])  # (1, vocab)
-NO_BIAS = Form(_bias_in, lambda ours, _: ours)  # they have none; ours says only which tokens exist
+NO_BIAS = Form(_no_bias, lambda ours, _: ours)  # they have none; ours says only which tokens exist
 
 
 def after(first: int) -> Form:
@@ -296,7 +301,7 @@ def gpt2(config: Config, architecture: str) -> Names:
     names = {
         "embed.weight": Pair("transformer.wte.weight", ROWS),
         "body.stack.positions.table.weight": Pair("transformer.wpe.weight"),
-        "head.bias": Pair("transformer.wte.weight", Form(_no_bias, NO_BIAS.outward)),
+        "head.bias": Pair("transformer.wte.weight", NO_BIAS),
         **both({"body.stack.norm": "transformer.ln_f"}),
     }
     if not config.get("tie_word_embeddings", True):
@@ -311,11 +316,6 @@ def gpt2(config: Config, architecture: str) -> Names:
             names[f"{ours}{a}.weight"] = Pair(f"{theirs}{b}.weight", TURNED)
             names[f"{ours}{a}.bias"] = Pair(f"{theirs}{b}.bias")
     return names
-
-
-def _no_bias(theirs: Tensor, vocabulary: Vocabulary | None) -> Tensor:
-    """They have no bias: ours is 0 for each token that they have."""
-    return _bias_in(theirs.new_zeros(len(theirs), dtype=torch.float32), vocabulary)
 
 
 # --- encoder-decoders --------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def bart(config: Config, architecture: str) -> Names:
 def t5(config: Config, architecture: str) -> Names:
     names = {
         "encoder.embed.weight": Pair("shared.weight", scaled_rows(config["d_model"] ** -0.5)),
-        "decoder.head.bias": Pair("shared.weight", Form(_no_bias, NO_BIAS.outward)),
+        "decoder.head.bias": Pair("shared.weight", NO_BIAS),
         **both({f"{side}.stack.norm": f"{side}.final_layer_norm" for side in ("encoder", "decoder")}, bias=False),
     }
     if not config.get("tie_word_embeddings", True):

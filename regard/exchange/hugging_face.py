@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regard import machine
 from regard.checkpoint import Folder, read_tensors, write_safetensors, write_tensors
-from regard.config import choose, shown, values_of
+from regard.config import choose, shown, to_toml, values_of
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import open_regular, read_limited, reason, refuse_to_overwrite, whole_folder, write_atomically
 from regard.data.imported_tokens import Imported
@@ -264,7 +264,7 @@ def fields_of(kinds: Mapping[str, Any], config: Mapping[str, Any], folder: Path)
             sides[side] = picture_field(config, folder)
         else:
             sides[side] = label_field(config, folder)
-    rows = next((Vocabulary(each.theirs, each.speaks) for each in texts.values()), None)
+    rows = next((Vocabulary(each.theirs, each.predicted) for each in texts.values()), None)
     return Fields(sides), rows
 
 
@@ -306,10 +306,13 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     family, architecture, task_name = family_of(config, folder)
     task = TASKS[task_name]
     fields, words = fields_of(task.fields, config, folder)
+    settings = settings_of(family, architecture, config, folder)
+    if settings.get("head") == "words" and task.specials and not has_mask(fields):
+        raise UserError(f"{folder} predicts hidden words, but its tokenizer has no mask token: {RESTORE}.")
     table: dict[str, Any] = {
         "task": task.name,
         "data": {"name": "imported", "origin": str(folder.resolve())},
-        "model": {"name": family.model, **settings_of(family, architecture, config, folder)},
+        "model": {"name": family.model, **settings},
         "train": {"steps": 1},
     }
     try:
@@ -337,6 +340,11 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     return remarks, task.words.try_with
 
 
+def has_mask(fields: Fields) -> bool:
+    tokenizer = fields.tokenizer()
+    return isinstance(tokenizer, Imported) and tokenizer.mask is not None
+
+
 def weights_of(recipe: Recipe, fields: Fields) -> Weights:
     """The weights of the model, without memory."""
     with torch.device("meta"):
@@ -357,13 +365,13 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     if len(texts) > 1 and not fields.joint:
         raise UserError(f"{run} has a vocabulary for each side, and {kind} has one: train with tokens.joint = true.")
     words, special = rows_and_specials(texts, family)
-    architecture = architecture_of(kind, family, recipe)
+    architecture, settings = architecture_of(kind, family, recipe), values_of(recipe.model)
     config = {
         "model_type": kind,
         "architectures": [architecture],
         "dtype": "float32",
         **family.fixed,
-        **{theirs: getattr(recipe.model, ours) for ours, theirs in family.settings.items()},
+        **{theirs: settings[ours] for ours, theirs in family.settings.items()},
         **special,
         **family.back(recipe.model, special),
     }
@@ -408,7 +416,7 @@ class Theirs(Mapping[str, Tensor]):
         self.names, self.ours, self.words = names, ours, words
         self.parts: dict[str, list[str]] = {}
         for name, (theirs, form) in names.items():
-            if name in ours and form.outward is not NO_BIAS.outward:
+            if name in ours and form is not NO_BIAS:
                 self.parts.setdefault(theirs, []).append(name)
 
     def __getitem__(self, theirs: str) -> Tensor:
@@ -441,12 +449,8 @@ def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
         return fits[-1], of_model[fits[-1]]  # distilbert is a bert, too
     kind, ((key, value), *_) = next(iter(odd.items()))
     preset = f', as in model.preset = "{of_model[kind].preset}",' if of_model[kind].preset else ""
-    wrong = f"{run} has model.{key} = {_toml(settings[key])}, which {kind} does not have"
-    raise UserError(f"{wrong}: train with model.{key} = {_toml(value)}{preset} to export it.")
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value)
+    wrong = f"{run} has model.{key} = {to_toml(settings[key])}, which {kind} does not have"
+    raise UserError(f"{wrong}: train with model.{key} = {to_toml(value)}{preset} to export it.")
 
 
 def architecture_of(kind: str, family: Family, recipe: Recipe) -> str:
@@ -465,7 +469,7 @@ def rows_and_specials(texts: Mapping[str, Tokenizer], family: Family) -> tuple[V
         return None, {}
     tokenizer = next(iter(texts.values()))
     if isinstance(tokenizer, Imported):
-        words = Vocabulary(tokenizer.theirs, tokenizer.speaks)
+        words = Vocabulary(tokenizer.theirs, tokenizer.predicted)
         rows = tokenizer.rows
     else:
         words = Vocabulary(range(tokenizer.size), [True] * tokenizer.size)

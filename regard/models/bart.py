@@ -15,7 +15,7 @@ from regard.layers.encoders import TransformerEncoder
 from regard.layers.transformer import ActivationName
 from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
+from regard.models.parts import PAIR_SIZES, StackSettings, embeddings_of, head_of, stack_of
 from regard.models.transformer import TransformerDecoder
 
 
@@ -48,12 +48,7 @@ DESIGN = Design(
     config=Config,
     build=build,
     path="1",
-    sizes=(
-        Config(dim=128, heads=4, feed_forward=512, layers=2),
-        Config(dim=256, heads=4, feed_forward=1024, layers=3),
-        Config(dim=384, heads=6, feed_forward=1536, layers=4),
-        Config(dim=512, heads=8, feed_forward=2048, layers=6),
-    ),
+    sizes=tuple(Config(**size) for size in PAIR_SIZES),
     presets={
         "base": Config(dim=768, heads=12, feed_forward=3072, layers=6),
         "large": Config(dim=1024, heads=16, feed_forward=4096, layers=12),

@@ -83,16 +83,21 @@ def embeddings_of(config: Any, shapes: Shapes, dim: int, *, scaled: bool = True)
     return target if shared else Embedding(vocab=size_of(shapes.source), dim=dim, scaled=scaled), target
 
 
-def head_of(config: Any, embed: Embedding) -> SoftmaxHead:
+def head_of(config: Any, embed: Embedding, *, biased: bool = True) -> SoftmaxHead:
     """Build the output layer over the vocabulary of `embed`, by tie and label_smoothing."""
     tied = embed.weight if config.tie else None
-    biased = getattr(config, "head_bias", True)
     return SoftmaxHead(
         dim=embed.dim, vocab=len(embed.weight), tied=tied, smoothing=config.label_smoothing, biased=biased
     )
 
 
 Epsilon = Annotated[float, between(0.0, 1.0)]
+PAIR_SIZES: tuple[dict[str, Any], ...] = (  # of encoder-decoders with two stacks, for four amounts of text
+    {"dim": 128, "heads": 4, "feed_forward": 512, "layers": 2},
+    {"dim": 256, "heads": 4, "feed_forward": 1024, "layers": 3},
+    {"dim": 384, "heads": 6, "feed_forward": 1536, "layers": 4},
+    {"dim": 512, "heads": 8, "feed_forward": 2048, "layers": 6},
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from regard.layers.encoders import Embedding, TransformerEncoder
 from regard.layers.transformer import ActivationName
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import BlockSettings, Epsilon, head_of, stack_of
+from regard.models.parts import PAIR_SIZES, BlockSettings, Epsilon, head_of, stack_of
 from regard.models.transformer import TransformerDecoder
 
 
@@ -39,7 +39,7 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     target = Embedding(vocab=size_of(shapes.target), dim=config.dim)
     source = target if shapes.joint else Embedding(vocab=size_of(shapes.source), dim=config.dim)
     encoder = TransformerEncoder(embed=source, stack=stack_of(config, longest=0))
-    head = head_of(config, target)
+    head = head_of(config, target, biased=config.head_bias)
     return EncoderDecoder(
         encoder, TransformerDecoder(target, stack_of(config, longest=0, cross=True, causal=True), head)
     )
@@ -53,14 +53,9 @@ DESIGN = Design(
     config=Config,
     build=build,
     path="1",
-    sizes=(
-        Config(dim=128, heads=4, feed_forward=512, layers=2),
-        Config(dim=256, heads=4, feed_forward=1024, layers=3),
-        Config(dim=384, heads=6, feed_forward=1536, layers=4),
-        Config(dim=512, heads=8, feed_forward=2048, layers=6),
-    ),
+    sizes=tuple(Config(**size) for size in PAIR_SIZES),
     presets={
-        "small": Config(dim=512, heads=8, feed_forward=2048, layers=6),
+        "small": Config(**PAIR_SIZES[-1]),
         "base": Config(dim=768, heads=12, feed_forward=3072, layers=12),
         "v1.1-small": Config(
             dim=512, heads=6, head_dim=64, feed_forward=1024, layers=8, gated=True, activation="gelu-tanh", tie=False

@@ -7,7 +7,7 @@ Vaswani et al. 2017, section 3. Any two positions are one step apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from regard.layers.positions import PositionName
 from regard.layers.transformer import ActivationName, Caches, Memories, Stack, causal
 from regard.models.design import Design
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.parts import StackSettings, embeddings_of, head_of, stack_of
+from regard.models.parts import PAIR_SIZES, StackSettings, embeddings_of, head_of, stack_of
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,6 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
     return EncoderDecoder(encoder, decoder, longest=stack.positions.longest)
 
 
-MARIAN: dict[str, Any] = {"dim": 512, "heads": 8, "feed_forward": 2048, "layers": 6}
-
 DESIGN = Design(
     name="transformer",
     paper="Vaswani et al.: Attention is all you need",
@@ -89,16 +87,11 @@ DESIGN = Design(
     config=Config,
     build=build,
     path="1",
-    sizes=(
-        Config(dim=128, heads=4, feed_forward=512, layers=2),
-        Config(dim=256, heads=4, feed_forward=1024, layers=3),
-        Config(dim=384, heads=6, feed_forward=1536, layers=4),
-        Config(dim=512, heads=8, feed_forward=2048, layers=6),
-    ),
+    sizes=tuple(Config(**size) for size in PAIR_SIZES),
     presets={
         "tiny": Config(dim=128, heads=4, feed_forward=256, layers=4, dropout=0.3),
-        "base": Config(dim=512, heads=8, feed_forward=2048, layers=6, norm="post"),
-        "marian": Config(**MARIAN, norm="post", positions="sinusoidal-halves", activation="silu"),
+        "base": Config(**PAIR_SIZES[-1], norm="post"),
+        "marian": Config(**PAIR_SIZES[-1], norm="post", positions="sinusoidal-halves", activation="silu"),
         "big": Config(dim=1024, heads=16, feed_forward=4096, layers=6, norm="post", dropout=0.3),
     },
 )

@@ -51,7 +51,8 @@ def fill_in(run: Run, texts: Sequence[str], how: Decoding | None = None, first_l
         for together in batches(blanked, how):
             source = run.fields["source"].pad([line.ids for line in together])
             batch = with_hidden(source, source.values == MASK).to(run.device)
-            likely = model.fill(batch).float().log_softmax(-1).topk(how.n_best)
+            log_probs = model.fill(batch).float().log_softmax(-1)
+            likely = log_probs.topk(min(how.n_best, log_probs.shape[-1]))
             blanks = iter(zip(likely.values.tolist(), likely.indices.tolist(), strict=True))
             for line in together:
                 few = [next(blanks) for _ in range(line.ids.count(MASK))]

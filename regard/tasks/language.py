@@ -119,7 +119,9 @@ def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> 
 
 
 def refuse_check(recipe: Recipe, write: Path | None, on_example: object = None) -> None:
-    raise UserError("check reads pairs or labels, and language has neither: train on the text without a check.")
+    raise UserError(
+        f"check reads pairs or labels, and {recipe.task.name} has neither: train on the text without a check."
+    )
 
 
 def demo(run: Run) -> Iterator[str]:

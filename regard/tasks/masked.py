@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from regard.data import world
 from regard.data.batches import Examples, Shuffled, validation_plan
 from regard.data.corruption import Masked, hide
 from regard.data.fields import Fields, TextField
 from regard.data.in_memory import keep_texts
-from regard.data.sources import UNDECIDED, Imported, Text, World
+from regard.data.sources import Text
 from regard.data.tokens import TextTokens
 from regard.interface import Fills, Learns, Sample, UserError
 from regard.look.attention import look_at_text, text_closely
@@ -26,26 +23,14 @@ from regard.predict.blanks import fill_in, log_prob_of_each, pseudo_log_probs
 from regard.predict.decoding import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
+from regard.score.likelihood import perplexity
 from regard.score.metrics import LOSS, PERPLEXITY
 from regard.score.result import Options, Scored
 from regard.tasks import Task, Words
+from regard.tasks.language import ImportedText, WorldText, refuse_check
 from regard.train.corpus import SHOWN_SAMPLES, VALID_TOKENS, Corpus, Metrics, Sides
 
 BLANK = "[MASK]"
-
-
-class WorldBlanks(World):
-    """English sentences of the built-in grammar."""
-
-    form = Text(train="", hold_out=UNDECIDED)
-
-    @staticmethod
-    def sides(pair: world.Pair) -> tuple[str, ...]:
-        return (" ".join(pair.source),)
-
-
-class ImportedText(Imported):
-    form = WorldBlanks.form
 
 
 class MaskedCorpus(Corpus):
@@ -70,7 +55,7 @@ class MaskedCorpus(Corpus):
                 batch = hide(examples.collate(indices), first=tokenizer.offset, vocab=tokenizer.size, seed=(0, number))
                 loss = run.model.loss(batch.to(run.device))  # type: ignore[operator]
                 nll, tokens = nll + float(loss.nll), tokens + loss.tokens
-        found = {LOSS.key: nll / tokens, "tokens": float(tokens), PERPLEXITY.key: math.exp(min(700.0, nll / tokens))}
+        found = {LOSS.key: nll / tokens, "tokens": float(tokens), PERPLEXITY.key: perplexity(-nll, tokens)}
         return found, tuple(samples(run, [text for (text,) in self.valid[:SHOWN_SAMPLES]]))
 
 
@@ -98,13 +83,9 @@ def score(runs: Sequence[Run], texts: Sequence[tuple[str]], asked: Options) -> S
     each = np.concatenate(every) if every else np.zeros(0)
     if not len(each):
         raise UserError("The text is empty: give at least one line.")
-    value = math.exp(min(700.0, -each.mean()))
+    value = perplexity(float(each.sum()), len(each))
     lines = [f"pseudo-perplexity per token {value:10.3f}   {len(each):,} tokens, each hidden by itself"]
     return Scored(lines, {"pseudo_perplexity": value, "tokens": len(each), "log_prob": float(each.sum())})
-
-
-def refuse_check(recipe: Recipe, write: Path | None, on_example: object = None) -> None:
-    raise UserError("check reads pairs or labels, and masked has neither: train on the text without a check.")
 
 
 def new(asked: Request) -> Made:
@@ -116,7 +97,7 @@ def demo(run: Run) -> Iterator[str]:
     texts = [text for _, text in run.recipe.data.lines("test", run.recipe.folder)]
     each = np.concatenate(list(pseudo_log_probs(run, texts)))
     yield f"\n{len(texts)} unseen sentences, {len(each):,} tokens, each hidden by itself:"
-    yield f"  pseudo-perplexity {math.exp(-each.mean()):.2f} per token"
+    yield f"  pseudo-perplexity {perplexity(float(each.sum()), len(each)):.2f} per token"
     for sample in samples(run, texts[:5]):
         yield f"  {sample.source}\n    {sample.output}"
     yield "\nNext:"
@@ -129,7 +110,7 @@ TASK = Task(
     about="English sentences from a small grammar, with hidden words.",
     words=Words(example="text", file="corpus.txt", sides=("text", "text"), try_with=f' "… {BLANK} …"'),
     fields={"source": TextField},
-    sources={"world": WorldBlanks, "text": Text, "imported": ImportedText},
+    sources={"world": WorldText, "text": Text, "imported": ImportedText},
     tokens=TextTokens,
     specials=("<mask>",),
     promises={"loss(batch)": Learns, "fill(batch)": Fills},
