@@ -242,7 +242,7 @@ def build_saved(recipe: Recipe, fields: Fields, shapes: TensorShapes, origin: Pa
 @contextmanager
 def at_most(parameters: int) -> Iterator[None]:
     """Within this block, refuse to build a model of more parameters than these."""
-    seen: dict[int, Any] = {}  # layers that share their weights register the same ones again; kept, so that ids are
+    seen: dict[int, Any] = {}  # by id, and kept, so that no id is used again; shared weights register several times
 
     def note(module: nn.Module, name: str, parameter: Any) -> None:
         seen[id(parameter)] = parameter

@@ -25,22 +25,28 @@ from regard.models.parts import BlockSettings, Epsilon, stack_of
 
 
 @dataclass(frozen=True)
-class Config(BlockSettings):
+class BodySettings(BlockSettings):
+    """The settings of the encoder and of what is above it for classification."""
+
     norm: Literal["pre", "post"] = "post"  # pre-norm or post-norm: normalise before each part, or after adding it
     longest: Length = 512  # learned positions: the maximum length in tokens, with <cls> and <eos>
     embedding: Count = 0  # width of the embeddings, before they are widened to dim; 0: they are as wide as dim
     segments: Count = 2  # kinds of sentences in a pair, each with its own vector; 0: none
     activation: ActivationName = "gelu"  # inside the feed-forward layers and the head
     epsilon: Epsilon = 1e-12  # added to the variance in layer normalisation
-    head: Literal["words", "replaced", "none"] = "words"  # what it predicts of masked words; none: the body alone
     pooler: Literal["tanh", "gelu", "relu"] = "tanh"  # for classification: activation of the layer above <cls>
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on each part's output and before the output
+
+
+@dataclass(frozen=True)
+class Config(BodySettings):
+    head: Literal["words", "none"] = "words"  # what predicts hidden words; none: the body alone
 
 
 class Reader(nn.Module):
     """norm(E wᵢ + pᵢ + s), widened to the stack's width where the embeddings are narrower."""
 
-    def __init__(self, config: Config, vocab: int) -> None:
+    def __init__(self, config: BodySettings, vocab: int) -> None:
         super().__init__()
         width = config.embedding or config.dim
         self.embed = Embedding(vocab=vocab, dim=width, scaled=False)
@@ -69,7 +75,7 @@ class Pooler(nn.Module):
         return self.activation(self.linear(encoded.states[:, 0]))
 
 
-def build(config: Config, shapes: Shapes) -> MaskedModel | Classifier | Tagger:
+def build(config: Any, shapes: Shapes) -> MaskedModel | Classifier | Tagger:
     read = Reader(config, size_of(shapes.source))
     encoder = TransformerEncoder(embed=read, stack=stack_of(config, longest=config.longest), begins=True)
     longest = config.longest - encoder.extra

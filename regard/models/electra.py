@@ -22,8 +22,9 @@ from regard.models.masked_model import MaskedModel
 
 
 @dataclass(frozen=True)
-class Config(bert.Config):
+class Config(bert.BodySettings):
     embedding: Count = 128  # width of the embeddings, before they are widened to dim; 0: they are as wide as dim
+    head: Literal["words", "replaced", "none"] = "words"  # predicts hidden words, or which were replaced, or nothing
     pooler: Literal["tanh", "gelu", "relu"] = "gelu"  # for classification: activation of the layer above <cls>
 
 
