@@ -154,7 +154,22 @@ class Picture:
     channels: int
 
 
-Shape = Numbered | Picture
+@dataclass(frozen=True)
+class Scalar:
+    """One number for the whole example."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The number of the right one among the choices of an example."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an answer begins and ends in the source."""
+
+
+Shape = Numbered | Picture | Scalar | Choice | Span
 
 
 @dataclass(frozen=True)
@@ -298,6 +313,27 @@ class Tags(Protocol):
     """Tags each word: tag ids, (batch, source); values at positions without a word have no meaning."""
 
     def tag(self, batch: Batch) -> Tensor: ...
+
+
+@runtime_checkable
+class Estimates(Protocol):
+    """Estimates a number: (batch,)."""
+
+    def estimate(self, batch: Batch) -> Tensor: ...
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """Chooses among several answers: ln P(choice), (batch, choices), -inf where an example has fewer."""
+
+    def choose(self, batch: Batch) -> Tensor: ...
+
+
+@runtime_checkable
+class Points(Protocol):
+    """Points at an answer in the source: ln P of its first and of its last token, (batch, 2, source)."""
+
+    def point(self, batch: Batch) -> Tensor: ...
 
 
 @runtime_checkable

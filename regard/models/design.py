@@ -19,6 +19,9 @@ from regard import usercode
 from regard.config import fields_of, is_setting, shown
 from regard.interface import Ids, Numbered, Shape, Shapes, UserError
 
+# the tasks of every model that reads texts and has a head for what is asked of them
+READING = ("classification", "regression", "tagging", "multiple-choice", "question-answering")
+
 
 @dataclass(frozen=True)
 class Design:
