@@ -138,6 +138,7 @@ def naming_table() -> dict[str, Case]:
         "attentive_birnn": recurrent,
         "encoder": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
         "cnn": {"embedding": 5, "filters": 7, "widths": (2, 3)},
+        "gpt": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "context": 19},
         **dict.fromkeys(RELATIVES, {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19}),
     }
     labels: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -155,6 +156,8 @@ def naming_table() -> dict[str, Case]:
         ("cnn", {"pool": "mean", "layers": 2}),
         *((model, {"pooler": "tanh", "embedding": 5}) for model in RELATIVES),
         ("bert", {"pooler": "relu", "segments": 0}),
+        ("gpt", {"norm": "post"}),
+        ("gpt", {"positions": "rotary", "auxiliary": 0.5, "both_orders": True}),
     )
     cases: dict[str, Case] = {}
     for model, options in labels:
@@ -163,7 +166,7 @@ def naming_table() -> dict[str, Case]:
     for model, head, letters in product(("birnn", "encoder", "cnn"), ("softmax", "crf"), (0, 3)):
         config = MODELS[model].config(**sizes[model], head=head, letters=letters, dropout=0.0)
         cases[f"{model} tags {head}{' letters' if letters else ''}"] = (model, config, TAGS)
-    for model in RELATIVES:
+    for model in (*RELATIVES, "gpt"):
         cases[f"{model} tags"] = (model, MODELS[model].config(**sizes[model], dropout=0.0), TAGS)
     return cases
 
@@ -267,7 +270,7 @@ def test_it_keeps_its_promises(name: str) -> None:
     promised = {Learns: True, Generates: name in GENERATING, Classifies: name in LABELS}
     promised[Tags] = name in NAMING and name not in LABELS
     # a text is read on from a carried state or in windows: one or the other
-    promised[Windowed] = name.startswith("gpt")
+    promised[Windowed] = name.startswith("gpt") and name not in NAMING
     promised[Carries] = name.startswith(("neural_lm", "rnn_lm"))
     promised[Inspects] = True
     assert {promise: isinstance(model, promise) for promise in promised} == promised
@@ -563,6 +566,10 @@ def test_weights_are_distributions_over_real_tokens(name: str) -> None:
 # Inspects
 
 
+def begins_with_bos(name: str) -> bool:
+    return CASES[name][0] in ("bart", *RELATIVES) or (CASES[name][0] == "gpt" and name in NAMING)
+
+
 def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int, int]]:
     """Kind, layer, queries, keys, extra keys and queries: what the settings say of a model's attentions."""
     model, config, shapes = CASES[name]
@@ -573,10 +580,10 @@ def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int, int]]
         "rnnsearch": [("cross", "target", "source")],
         "convs2s": [("cross", "target", "source")],
         **dict.fromkeys(("transformer", "t5", "bart"), both),
-        "gpt": [("self", "target", "target")],
+        "gpt": [("self", "source", "source") if name in NAMING else ("self", "target", "target")],
         **dict.fromkeys(("encoder", *RELATIVES), [("self", "source", "source")]),
     }
-    begins = model in ("bart", *RELATIVES) or (model == "encoder" and shapes == LABEL and config.pool == "first")
+    begins = begins_with_bos(name) or (model == "encoder" and shapes == LABEL and config.pool == "first")
     extra = lead = int(begins)
     layers = 1 if model == "rnnsearch" else config.layers if model in kinds else 0
     return [
@@ -665,7 +672,7 @@ def test_a_model_names_its_embedding(name: str) -> None:
     answers(model, batch)
     hook.remove()
     tokens, vectors = read[0]
-    begins = int(name.startswith(("bart", *RELATIVES)))  # with <bos>
+    begins = int(begins_with_bos(name))
     assert torch.equal(tokens[:, begins:], batch.first.values[:, : tokens.shape[1] - begins])
     assert isinstance(inside.vectors, Embedding)
     if not name.startswith(RELATIVES):  # what they read is positions and segments, too

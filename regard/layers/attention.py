@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
@@ -347,3 +347,8 @@ def watch(model: nn.Module, *, grad: bool = False) -> Iterator[Seen]:
     seen = Seen(model, grad=grad)
     with held(_watching, (*_watching.get(), seen)):
         yield seen
+
+
+def unwatched() -> AbstractContextManager[None]:
+    """Record nothing inside the block: what is read a second time is not shown."""
+    return held(_watching, ())

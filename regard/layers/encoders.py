@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.interface import BOS, UNK, Padded
+from regard.interface import BOS, EOS, UNK, Padded
+from regard.layers.attention import unwatched
 from regard.layers.cells import State as CellState
 from regard.layers.convolution import Windows
 from regard.layers.dropout import Dropout
@@ -159,9 +160,42 @@ class TransformerEncoder(nn.Module):
         return Encoded(states, mask, (), states)
 
 
+class CausalEncoder(nn.Module):
+    """Reads <bos> and the sentence from left to right, as a language model does: a state knows what is before it.
+
+    With `both_orders`, a pair of texts is read in both orders, and the last states are added (Radford 2018, 3.3)."""
+
+    extra = 1
+
+    def __init__(self, *, embed: nn.Module, body: nn.Module, both_orders: bool = False) -> None:
+        super().__init__()
+        self.embed = embed
+        self.body = body  # (batch, time, dim) -> the states, (batch, time, dim), and a state to continue from
+        self.both_orders = both_orders
+
+    def forward(self, source: Padded) -> Encoded:
+        read = source.led_by(BOS)
+        states: Tensor = self.body(self.embed(read.values))[0]
+        if self.both_orders:
+            turned, pairs = swapped(source)
+            last = (read.mask & ~read.but_end().mask) & pairs[:, None]  # (batch, source)
+            with unwatched():
+                states = states + self.body(self.embed(turned.led_by(BOS).values))[0] * last[..., None]
+        return Encoded(states, read.mask, (), states)
+
+
+def swapped(source: Padded) -> tuple[Padded, Tensor]:
+    """Put the first text of each row after the others; and return which rows have more than one text, (batch,)."""
+    ids, mask = source
+    lengths, places = source.lengths[:, None], torch.arange(ids.shape[1], device=ids.device)
+    first = (ids == EOS).int().argmax(1, keepdim=True) + 1  # the length of the first text, with its <eos>
+    moved = torch.where(mask, (places + first) % lengths, places)
+    return Padded(ids.gather(1, moved), mask), (first < lengths)[:, 0]
+
+
 def extra_states(encoder: nn.Module) -> int:
     """Count the states before those of the sentence's own tokens."""
-    return encoder.extra if isinstance(encoder, TransformerEncoder) else 0
+    return encoder.extra if isinstance(encoder, TransformerEncoder | CausalEncoder) else 0
 
 
 class ConvolutionalEncoder(nn.Module):

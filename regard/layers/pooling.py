@@ -3,6 +3,7 @@
 last        [→h_T ; ←h₁], the final state of each direction
 mean, max   over the real tokens, each feature by itself
 first       the state of the token before the sentence (<cls>: Devlin 2019)
+end         the state of the last token, which has read all others (the extract token: Radford 2018, section 3.3)
 attention   Σᵢ αᵢ hᵢ, α = softmax(score(q, hᵢ)), q learned: which words decide      Yang 2016, section 2.2
 """
 
@@ -38,6 +39,12 @@ class First(nn.Module):
         return encoded.states[:, 0]
 
 
+class End(nn.Module):
+    def forward(self, encoded: Encoded) -> Tensor:
+        rows = torch.arange(len(encoded.mask), device=encoded.mask.device)
+        return encoded.states[rows, encoded.mask.sum(1) - 1]  # (batch, dim)
+
+
 class Attentive(nn.Module):
     """One learned query attends to every token."""
 
@@ -58,4 +65,6 @@ POOLS: dict[str, Callable[[int], nn.Module]] = {  # of dim
     "mean": lambda dim: Mean(),
     "max": lambda dim: Max(),
     "first": lambda dim: First(),
+    "end": lambda dim: End(),
+    "attention": Attentive,
 }

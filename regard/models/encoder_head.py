@@ -16,6 +16,7 @@ from regard.interface import Batch, Inside, Label, Loss, Padded, Shapes, TagIds
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states
+from regard.layers.heads import AdaptiveHead, SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 from regard.models.design import size_of
 
@@ -89,6 +90,8 @@ class EncoderWithHead(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.words: SoftmaxHead | AdaptiveHead | None = None  # of a causal encoder: predicts the next token
+        self.auxiliary = 0.0  # weight of its loss per token, beside the task's per answer
         self.beside = beside  # further inputs of the encoder besides the source, by name
         self.longest = longest  # maximum length in tokens, padding and <eos> included; None: no limit
 
@@ -102,7 +105,17 @@ class EncoderWithHead(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         assert batch.target is not None
-        return self.head.loss(self.encoded(batch), batch.target)
+        read = EncoderWithHead.encoded(self, batch)
+        loss = self.head.loss(self.own(read), batch.target)
+        if self.words is None:
+            return loss
+        assert batch.source is not None
+        said = self.words.loss(read.states[:, :-1], batch.source)  # the state of <bos> predicts the first token
+        return loss._replace(objective=loss.objective + self.auxiliary * said.objective * loss.tokens / said.tokens)
+
+    def own(self, encoded: Encoded) -> Encoded:
+        """Return the states that the head reads."""
+        return encoded
 
     def inspect(self) -> Inside:
         extra = extra_states(self.encoder)
@@ -135,8 +148,11 @@ class Tagger(EncoderWithHead):
 
     head: TagHead
 
+    def own(self, encoded: Encoded) -> Encoded:
+        return without(encoded, extra_states(self.encoder))
+
     def encoded(self, batch: Batch) -> Encoded:
-        return without(super().encoded(batch), extra_states(self.encoder))
+        return self.own(super().encoded(batch))
 
     def tag(self, batch: Batch) -> Tensor:
         """Return the id of each word's tag: (batch, source)."""

@@ -3,6 +3,8 @@
 Every token attends to itself and to earlier tokens (causal self-attention), and predicts the next.
     gpt1   post-norm, learned positions, GELU   Radford 2018        gpt2   the same, pre-norm   Radford 2019
 It sees `context` tokens. When it generates more, it reads the last half of them again and continues.
+For other tasks a head reads the state of the last <eos>, which has seen the whole text. Fine-tuning may add the
+language model's loss to the task's, L₂ + λ L₁, each a mean as in the paper's code (section 3.2).
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.config import Length
-from regard.interface import Shapes, Tree
-from regard.layers.encoders import Embedding
-from regard.layers.heads import HeadName, head
+from regard.config import Amount, Length
+from regard.interface import Ids, Shapes, Span, TagIds, Tree, UserError
+from regard.layers.encoders import CausalEncoder, Embedding
+from regard.layers.heads import AdaptiveHead, HeadName, SoftmaxHead, head
+from regard.layers.pooling import POOLS
 from regard.layers.transformer import ActivationName, causal
-from regard.models.design import Design, size_of
+from regard.models.design import READING, Design, size_of
+from regard.models.encoder_head import Classifier, Tagger, headed
 from regard.models.language_model import WindowedModel
 from regard.models.parts import Epsilon, StackSettings, stack_of
 
@@ -32,6 +36,8 @@ class Config(StackSettings):
     tie: bool = True  # weight tying: the output matrix is the embedding
     head_bias: bool = True  # the output layer has a bias
     head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
+    auxiliary: Amount = 0.0  # fine-tuning: weight of the language model's loss beside the task's (Radford 2018: 0.5)
+    both_orders: bool = False  # pairs of texts: read them in both orders, and add the states (Radford 2018)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,13 +76,30 @@ class CausalStack(nn.Module):
         return hidden, (caches, seen)
 
 
-def build(config: Config, shapes: Shapes) -> WindowedModel:
-    vocab = size_of(shapes.target)
+def build(config: Config, shapes: Shapes) -> WindowedModel | Classifier | Tagger:
+    writes = isinstance(shapes.target, Ids)
+    vocab = size_of(shapes.target if writes else shapes.source)
     embed = Embedding(vocab=vocab, dim=config.dim, scaled=config.scaled)
     body = CausalStack(config)
     tied = embed.weight if config.tie else None
-    predicts = head(config.head, dim=config.dim, vocab=vocab, tied=tied, biased=config.head_bias)
-    return WindowedModel(embed=embed, body=body, head=predicts, context=config.context)
+
+    def words() -> SoftmaxHead | AdaptiveHead:
+        return head(config.head, dim=config.dim, vocab=vocab, tied=tied, biased=config.head_bias)
+
+    if writes:
+        return WindowedModel(embed=embed, body=body, head=words(), context=config.context)
+    if config.both_orders and isinstance(shapes.target, TagIds | Span):
+        raise UserError(
+            "both_orders = true adds the states of a whole pair of texts, and this task asks about each token: "
+            "set model.both_orders to false."
+        )
+    encoder = CausalEncoder(embed=embed, body=body, both_orders=config.both_orders)
+    most = body.stack.positions.longest
+    longest = None if most is None else most - encoder.extra
+    model = headed(encoder, shapes, dim=config.dim, pool=POOLS["end"], dropout=config.dropout, longest=longest)
+    if config.auxiliary:
+        model.words, model.auxiliary = words(), config.auxiliary
+    return model
 
 
 BASE: dict[str, Any] = {"dim": 768, "heads": 12, "feed_forward": 3072, "layers": 12}
@@ -85,7 +108,7 @@ DESIGN = Design(
     name="gpt",
     paper="Radford et al.: Improving language understanding by generative pre-training",
     year=2018,
-    tasks=("language",),
+    tasks=("language", *READING),
     config=Config,
     build=build,
     path="1, within its context",
