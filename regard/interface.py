@@ -381,7 +381,7 @@ class SeenRecurrence(NamedTuple):
     layer: int  # from 1, among those of its side and direction
     side: SideName
     backwards: bool  # whether it reads from right to left
-    two_ways: bool = False  # whether it is one direction of a bidirectional layer
+    two_ways: bool = False  # whether other layers read in the other direction
 
 
 @dataclass(frozen=True)

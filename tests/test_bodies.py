@@ -33,12 +33,13 @@ def gpt(shapes: Shapes = LABEL, **settings: Any) -> Any:
     return build("gpt", shapes, **STACK, context=19, **settings)
 
 
-def same_body(headed: Any, writes: Any, head: str = "") -> None:
+def same_body(headed: Any, writes: Any) -> None:
     """Give a language model the weights of a headed one: those of its encoder, and of its `words` if there are."""
     own = weights(headed)
     with torch.no_grad():
         for name, tensor in weights(writes).items():
-            tensor.copy_(own[f"encoder.{name}"] if f"encoder.{name}" in own else own[name.replace("head", head, 1)])
+            theirs = f"encoder.{name}", name.replace("head.", "words.")
+            tensor.copy_(next((own[each] for each in theirs if each in own), tensor))
 
 
 # --- gpt ---
@@ -76,7 +77,7 @@ def test_a_tag_depends_on_what_was_read_before_and_not_on_what_follows() -> None
 def test_the_auxiliary_loss_is_that_of_the_language_model_with_the_same_weights(tie: bool) -> None:
     model = gpt(auxiliary=0.5, tie=tie)
     writes = gpt(Shapes(None, Ids(VOCAB)), tie=tie)
-    same_body(model, writes, "words")
+    same_body(model, writes)
     loss = model.loss(labelled([FIRST, SECOND], [0, 1]))
     read = writes.loss(text([[BOS, *FIRST], [BOS, *SECOND]]))
     assert read.tokens == len(FIRST) + len(SECOND)
@@ -116,3 +117,108 @@ def test_in_both_orders_the_order_of_a_pair_has_no_effect_and_a_single_text_is_r
 def test_both_orders_of_a_task_for_each_token_are_refused() -> None:
     with pytest.raises(UserError, match="set model.both_orders to false"):
         gpt(Shapes(Ids(VOCAB), TagIds(NAMES)), both_orders=True)
+
+
+# --- elmo ---
+
+
+TEXT = Shapes(None, Ids(VOCAB))
+ROW = [BOS, 4, 5, 6, 7, EOS]
+
+
+def elmo(shapes: Shapes = LABEL, **settings: Any) -> Any:
+    return build("elmo", shapes, **{"embedding": 5, "hidden": 7, "layers": 2, "dropout": 0.0} | settings)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("skip", ["none", "residual", "highway"])
+def test_the_forward_half_never_sees_the_future_and_the_backward_half_never_the_past(skip: str) -> None:
+    encoder = elmo(skip=skip).encoder
+
+    def halves(place: int) -> tuple[Tensor, Tensor]:
+        ids = torch.tensor([[4, 5, 6, 7, 8, EOS]])
+        if place >= 0:
+            ids[0, place] = 9
+        ahead, back = encoder(Padded.of_ids(ids)).states[0].chunk(2, -1)
+        return ahead, back
+
+    before = halves(-1)
+    for place in range(5):
+        ahead, back = ((one != other).any(-1).tolist() for one, other in zip(before, halves(place), strict=True))
+        assert ahead == [False] * place + [True] * (6 - place)
+        assert back == [True] * (place + 1) + [False] * (5 - place)
+
+
+@torch.no_grad()
+def test_the_objective_is_minus_the_log_probability_of_both_chains() -> None:
+    model = elmo(TEXT)
+    rows = [ROW, [BOS, 8, EOS]]
+    expected = {"forwards": 0.0, "backwards": 0.0}
+    for row in rows:
+        for half, ids in (("forwards", row), ("backwards", row[::-1])):
+            states = [[layer.recurrent.forwards[0].start(1)] for layer in model.get_submodule(f"body.{half}")]
+            for token, answer in zip(ids, ids[1:], strict=False):  # cell by cell, token by token
+                x = model.embed(torch.tensor([token]))
+                for state, layer in zip(states, model.get_submodule(f"body.{half}"), strict=True):
+                    cell = layer.recurrent.forwards[0]
+                    state[0] = cell.step(cell.inputs(x), state[0])
+                    x = layer.narrow(state[0][0]) + (0 if layer.skip is None else x)
+                expected[half] -= float(model.head.logits(x).log_softmax(-1)[0, answer])
+    loss = model.loss(text(rows))
+    assert float(loss.nll) == pytest.approx(expected["forwards"])
+    assert float(loss.objective) == pytest.approx(sum(expected.values()))
+    assert loss.tokens == 7
+    log_probs, _ = model.log_probs(text(rows))
+    assert float(log_probs.sum()) == pytest.approx(-expected["forwards"])
+
+
+@torch.no_grad()
+def test_the_vectors_of_a_text_are_those_of_its_top_layer_under_a_head() -> None:
+    model, writes = elmo(), elmo(TEXT)
+    same_body(model, writes)
+    model.encoder.mix.scores.copy_(torch.tensor([0.0, 0.0, 100.0]))
+    model.encoder.mix.scale.fill_(1.0)
+    vectors = writes.encode(text([ROW, [BOS, 8, EOS]]))
+    read = model.encoder(Padded.of_ids(torch.tensor([ROW[:-1], [BOS, 8, PAD, PAD, PAD]])))
+    assert torch.equal(vectors.mask, read.mask)
+    torch.testing.assert_close(vectors.values[read.mask], read.states[read.mask])
+
+
+@torch.no_grad()
+def test_a_token_has_the_mixture_of_its_layers() -> None:
+    model = elmo()
+    encoder, source = model.encoder, Padded.of_ids(torch.tensor([[4, 5, 6, EOS]]))
+    assert float(encoder.mix.scores.softmax(0).sum()) == pytest.approx(1)
+    encoder.mix.scale.fill_(1.0)
+    layers = []
+    for layer in range(3):
+        encoder.mix.scores.zero_()[layer] = 100.0  # all weight on one layer
+        layers.append(encoder(source).states)
+    x = encoder.embed(source.values)
+    torch.testing.assert_close(layers[0], torch.cat([x, x], -1))
+    ahead, _ = encoder.body(x)
+    torch.testing.assert_close(layers[2][..., :5], ahead)
+    encoder.mix.scores.copy_(torch.tensor([0.5, 0.2, 0.3]).log())
+    encoder.mix.scale.fill_(2.0)
+    mixed = 2 * (0.5 * layers[0] + 0.2 * layers[1] + 0.3 * layers[2])
+    torch.testing.assert_close(encoder(source).states, mixed)
+
+
+@torch.no_grad()
+def test_the_last_states_are_those_after_all_tokens_in_each_direction() -> None:
+    model = elmo(pool="last")
+    batch = labelled([[4, 5, 6, EOS], [7, EOS]], [0, 1])
+    states, last = model.encoded(batch).states, model.head.pool(model.encoded(batch))
+    for row, end in enumerate((3, 1)):
+        assert torch.equal(last[row], torch.cat([states[row, end, :5], states[row, 0, 5:]]))
+
+
+@pytest.mark.parametrize("name", ["gpt", "elmo"])
+def test_a_body_under_a_head_has_the_weights_of_its_language_model(name: str) -> None:
+    made = {"gpt": gpt, "elmo": elmo}[name]
+    read, writes = weights(made()), weights(made(TEXT))
+    shared = {path: tensor.shape for path, tensor in writes.items() if not path.startswith("head.")}
+    assert shared.items() <= {path.removeprefix("encoder."): tensor.shape for path, tensor in read.items()}.items()
+    new = {path for path in read if path.removeprefix("encoder.") not in shared}
+    assert {path.split(".")[0] for path in new} == ({"head"} if name == "gpt" else {"head", "encoder"})
+    assert {path for path in new if not path.startswith("head")} <= {"encoder.mix.scores", "encoder.mix.scale"}

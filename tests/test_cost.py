@@ -182,6 +182,21 @@ def table() -> dict[str, Case]:
             ),
         ),
         "gpt": ("gpt", ONE_TEXT, stack, learnt(LAYERS * block(TARGET), head(DIM))),
+        "elmo": (
+            "elmo",
+            ONE_TEXT,
+            recurrent,
+            learnt(
+                *(2 * (recurrence("lstm", TARGET, EMBEDDING) + product(BATCH * TARGET, HIDDEN, EMBEDDING)),) * 2,
+                2 * head(EMBEDDING),
+            ),
+        ),
+        "elmo labels": (
+            "elmo",
+            LABELS,
+            {"embedding": HIDDEN, "hidden": HIDDEN, "pool": "mean"},
+            learnt(2 * both_ways("lstm", HIDDEN), label(wide)),
+        ),
         "seq2seq": (
             "seq2seq",
             PAIRS,

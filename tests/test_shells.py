@@ -24,6 +24,7 @@ from regard.models.mixture import Mixture
 VOCAB, NAMES, DIM = 11, 5, 7
 SMALL: dict[str, dict[str, Any]] = {
     "gpt": {"dim": 8, "heads": 2, "feed_forward": 16, "layers": 1, "context": 19},
+    "elmo": {"embedding": 5, "hidden": 7, "context": 17},
     "rnn_lm": {"embedding": 5, "hidden": 5},
     "neural_lm": {"embedding": 5, "hidden": 5},
     "ngram": {"order": 2},
@@ -105,6 +106,7 @@ def test_abilities_are_promises() -> None:
     assert {name: abilities(design) for name, design in MODELS.items()} == {
         **dict.fromkeys(("ngram", "neural_lm", "rnn_lm", "seq2seq"), writers),
         "gpt": [*writers, "classify", "tag"],
+        "elmo": [*writers, "attend", "classify", "tag"],
         **dict.fromkeys(("rnnsearch", "convs2s", "transformer", "t5", "bart"), [*writers, "attend"]),
         **dict.fromkeys(("bert", "roberta", "albert", "electra"), ["train", "classify", "tag", "fill"]),
         **dict.fromkeys(("birnn", "cnn", "encoder"), ["train", "classify", "tag"]),
@@ -130,8 +132,8 @@ def test_a_word_is_read_as_the_vector_that_was_put_there() -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_language_model_carries_or_sees_a_window(name: str) -> None:
     model = small(name)
-    assert isinstance(model, Windowed) == (name == "gpt")
-    assert isinstance(model, Carries) == (name != "gpt")
+    assert isinstance(model, Windowed) == (name in ("gpt", "elmo"))
+    assert isinstance(model, Carries) == (name not in ("gpt", "elmo"))
 
 
 def test_the_bare_shell_promises_neither() -> None:
@@ -142,7 +144,7 @@ def test_the_bare_shell_promises_neither() -> None:
 
 @pytest.mark.parametrize(
     ("names", "context"),
-    [(("ngram", "rnn_lm"), None), (("ngram", "gpt"), 19), (("gpt", "gpt"), 19), (("neural_lm", "rnn_lm", "gpt"), 19)],
+    [(("ngram", "rnn_lm"), None), (("ngram", "gpt"), 19), (("gpt", "elmo"), 17), (("neural_lm", "rnn_lm", "gpt"), 19)],
 )
 def test_a_mixture_carries_if_all_do_and_sees_a_window_if_one_does(names: tuple[str, ...], context: int | None) -> None:
     mixture = Mixture([small(name) for name in names])

@@ -37,20 +37,21 @@ def recurrences_in(module: nn.Module, side: SideName) -> tuple[SeenRecurrence, .
     """List the recurrent layers of a module, numbered in each direction."""
     layers: Counter[bool] = Counter()
     found = []
-    for cell, backwards, two_ways in cells_in(module):
+    for cell, backwards in cells_in(module):
         layers[backwards] += 1
-        found.append(SeenRecurrence(cell, layers[backwards], side, backwards, two_ways))
-    return tuple(found)
+        found.append(SeenRecurrence(cell, layers[backwards], side, backwards))
+    return tuple(seen._replace(two_ways=len(layers) == 2) for seen in found)
 
 
-def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, bool, bool]]:
-    """Yield each cell, whether it reads backwards, and whether its layer is bidirectional. `flipped`: the input of the
-    module has been reversed. A cell inside a cell is not a layer."""
+def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, bool]]:
+    """Yield each cell and whether it reads backwards. `flipped`: the input of the module has been reversed. A cell
+    inside a cell is not a layer."""
     if isinstance(module, Cell):
-        yield module, flipped, False
+        yield module, flipped
     elif isinstance(module, Recurrent):
-        yield from ((cell, flipped, module.bidirectional) for cell in module.forwards)
-        yield from ((cell, not flipped, True) for cell in module.backwards)
+        flipped ^= module.reverse
+        yield from ((cell, flipped) for cell in module.forwards)
+        yield from ((cell, not flipped) for cell in module.backwards)
     else:
         flipped ^= isinstance(module, RecurrentEncoder) and module.reverse
         for part in module.children():

@@ -72,11 +72,13 @@ class Recurrent(nn.Module):
         dropout: float = 0.0,  # between layers
         skip: Skip = "none",  # skip connection around each layer, from the second on
         fused: bool = True,  # use PyTorch's kernel if there is one for the cell
+        reverse: bool = False,  # read each row from its end; the outputs are in the order of x
     ) -> None:
         super().__init__()
         self.output_dim = 2 * hidden if bidirectional else hidden
         self.bidirectional = bidirectional
         self.fused = fused
+        self.reverse = reverse
         self.dropout = Dropout(dropout)
         widths = [input_dim] + [self.output_dim] * (layers - 1)
 
@@ -105,6 +107,8 @@ class Recurrent(nn.Module):
         mask = None if mask is None else check(mask)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)
+        if self.reverse:
+            x = reverse(x, mask)
 
         def read(cell: Cell, x: Tensor, state: State) -> tuple[Tensor, State]:
             may = self.fused and kernels_run() and not _tracing.get()
@@ -124,7 +128,7 @@ class Recurrent(nn.Module):
                 changed, after = read(self.forwards[layer], below, before)
                 finals.append(after)
             x = self._pass(layer, x, changed)
-        return x, tuple(finals)
+        return reverse(x, mask) if self.reverse else x, tuple(finals)
 
     def _pass(self, layer: int, x: Tensor, changed: Tensor) -> Tensor:
         """Return the output of a layer with input x and recurrence `changed`."""
@@ -133,8 +137,8 @@ class Recurrent(nn.Module):
 
     def step(self, x: Tensor, state: States) -> tuple[Tensor, States]:
         """Run one step of every layer: x (rows, input_dim) -> output (rows, output_dim) and the next state."""
-        if self.bidirectional:
-            raise UserError("A bidirectional network cannot run step by step: set bidirectional to false.")
+        if self.bidirectional or self.reverse:
+            raise UserError("A network that reads backwards cannot run step by step: set bidirectional to false.")
         after = []
         for layer, (cell, before) in enumerate(zip(self.forwards, state, strict=True)):
             below = self.dropout(x) if layer else x

@@ -20,6 +20,7 @@ from regard.models import (
     cnn,
     convs2s,
     electra,
+    elmo,
     encoder,
     gpt,
     neural_lm,
@@ -36,7 +37,7 @@ from regard.models.design import Design, own_design
 
 NAMING = (attentive_birnn, birnn, cnn, encoder, vit)
 TRANSLATING = (bart, convs2s, rnnsearch, seq2seq, t5, transformer)
-WRITING = (gpt, neural_lm, ngram, rnn_lm)
+WRITING = (elmo, gpt, neural_lm, ngram, rnn_lm)
 FILLING = (albert, bert, electra, roberta)
 DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *WRITING, *FILLING)]
 MODELS: dict[str, Design] = {design.name: design for design in sorted(DESIGNS, key=lambda design: design.year)}
