@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
-from made import labelled, tagged, text
+from made import labelled, pairs, tagged, text
 from torch import Tensor
 
+from regard.data.corruption import with_hidden
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shapes, TagIds, UserError
 from regard.layers.encoders import swapped
 from regard.models import MODELS
@@ -222,3 +224,138 @@ def test_a_body_under_a_head_has_the_weights_of_its_language_model(name: str) ->
     new = {path for path in read if path.removeprefix("encoder.") not in shared}
     assert {path.split(".")[0] for path in new} == ({"head"} if name == "gpt" else {"head", "encoder"})
     assert {path for path in new if not path.startswith("head")} <= {"encoder.mix.scores", "encoder.mix.scale"}
+
+
+# --- bert: pairs of texts ---
+
+
+MASKED = Shapes(Ids(VOCAB), Ids(VOCAB), joint=True)
+
+
+def hidden_in(rows: list[list[int]], *places: int, **beside: Tensor) -> Batch:
+    """These texts, with the tokens at these places hidden."""
+    source = pairs(rows).source
+    assert source is not None
+    hidden = torch.zeros_like(source.mask)
+    hidden[:, list(places)] = True
+    return dataclasses.replace(with_hidden(source, hidden), beside=beside)
+
+
+@torch.no_grad()
+def test_a_token_after_the_first_eos_has_the_vector_of_the_second_segment() -> None:
+    model = build("bert", LABEL, **STACK)
+    ids = torch.tensor([[BOS, *FIRST, *SECOND, PAD]])
+    read = model.encoder.embed
+    vectors = read(ids)
+    read.segments[1] += 1.0
+    changed = (read(ids) != vectors).any(-1)[0].tolist()
+    assert changed[:8] == [False] * 5 + [True] * 3  # <bos> and the first text with its <eos>; the second with its own
+
+
+@torch.no_grad()
+def test_the_loss_of_pairs_is_added_to_that_of_the_hidden_words() -> None:
+    model = build("bert", MASKED, **STACK, follows=True)
+    rows, labels = [[*FIRST, *SECOND], [*SECOND, *FIRST]], torch.tensor([[1], [0]])
+    plain, both = model.loss(hidden_in(rows, 0, 1)), model.loss(hidden_in(rows, 0, 1, follows=labels))
+    assert plain.objective == plain.nll == both.nll and plain.tokens == both.tokens == 4
+    states = model.encode(hidden_in(rows, 0, 1)).values[:, 0]  # of <cls>
+    pooled = torch.tanh(model.follows.pool.linear(states))
+    wrong = torch.nn.functional.cross_entropy(model.follows.linear(pooled), labels[:, 0])  # the mean
+    torch.testing.assert_close(both.objective / 4, both.nll / 4 + wrong)
+
+
+def test_the_pooler_of_pairs_is_that_of_a_classifier() -> None:
+    pretrained = weights(build("bert", MASKED, **STACK, follows=True))
+    reads = weights(build("bert", LABEL, **STACK))
+    shared = {name.replace("follows.", "head.") for name in pretrained if name.startswith("follows.pool.")}
+    assert shared and shared == {name for name in reads if name.startswith("head.pool.")}
+    assert not any(name.startswith("follows") for name in weights(build("bert", MASKED, **STACK)))
+
+
+# --- electra: a generator and a discriminator ---
+
+
+def electra(**settings: Any) -> Any:
+    return build("electra", MASKED, **STACK, embedding=5, head="replaced", generator=0.5, **settings)
+
+
+ROWS = [[*FIRST, *SECOND], SECOND]
+
+
+@torch.no_grad()
+def test_the_discriminator_is_asked_whether_each_token_was_replaced() -> None:
+    model, batch = electra(), hidden_in(ROWS, 0, 1)
+    assert batch.source is not None and batch.target is not None
+    words = model.fill(batch).argmax(-1)  # outside training, the most probable
+    texts, answers = batch.target.values.clone(), torch.zeros(batch.source.mask.shape, dtype=torch.float64)
+    for (row, place), word in zip(batch.target.mask.nonzero().tolist(), words.tolist(), strict=True):
+        answers[row, place] = word != texts[row, place]
+        texts[row, place] = word
+    states = model.encode(dataclasses.replace(batch, source=Padded(texts, batch.source.mask))).values[:, 1:]  # no <cls>
+    odds = model.head.out(torch.nn.functional.gelu(model.head.linear(states)))[..., 0].sigmoid()
+    each = -(answers * odds.log() + (1 - answers) * (1 - odds).log())
+    judged = each[batch.source.mask]
+    assert len(judged) == len(ROWS[0]) + len(ROWS[1])  # every token, hidden or not
+    loss = model.loss(batch)
+    assert loss.tokens == 4 and float(loss.nll) == float(model.generator.loss(batch).nll)
+    torch.testing.assert_close(loss.objective / 4, loss.nll / 4 + 50 * judged.mean())
+
+
+@torch.no_grad()
+def test_a_sample_that_is_the_original_word_was_not_replaced() -> None:
+    model, batch = electra(), hidden_in(ROWS, 0)
+    assert batch.target is not None
+    model.generator.head.softmax.bias.zero_()[int(batch.target.values[0, 0])] = 1e4  # it always says the first's word
+    model.head.linear.weight.zero_()
+    model.head.linear.bias.zero_()
+    model.head.out.bias.fill_(-5.0)  # P(replaced) = σ(−5) of every token
+    loss = model.loss(batch)
+    judged = len(ROWS[0]) + len(ROWS[1])
+    wrong = torch.tensor([-5.0] * (judged - 1) + [5.0]).double()  # one of the two hidden words is another one
+    torch.testing.assert_close(loss.objective / 2, loss.nll / 2 + 50 * torch.nn.functional.softplus(wrong).mean())
+
+
+def test_no_gradient_goes_through_the_samples() -> None:
+    batch = hidden_in(ROWS, 0, 1)
+
+    def slopes(model: Any, loss: Tensor) -> dict[str, Tensor]:
+        loss.backward()
+        own = {name: each for name, each in model.named_parameters() if name.startswith("generator.")}
+        return {name: each.grad for name, each in own.items() if ".embed.embed" not in name}
+
+    both, alone = electra().train(), electra().train()
+    theirs = slopes(both, both.loss(batch).objective)
+    expected = slopes(alone, alone.generator.loss(batch).objective)
+    assert theirs.keys() == expected.keys() and len(theirs) > 10
+    for name, slope in theirs.items():
+        torch.testing.assert_close(slope, expected[name])
+    assert both.encoder.stack.blocks[0].feed_forward.widen.weight.grad is not None
+
+
+@torch.no_grad()
+def test_samples_differ_in_training_and_repeat_themselves_in_validation() -> None:
+    model, batch = electra(), hidden_in(ROWS, 0, 1)
+    assert len({float(model.loss(batch).objective) for _ in range(5)}) == 1
+    assert len({float(model.train().loss(batch).objective) for _ in range(5)}) > 1
+    states = model.generator.states(batch)
+    drawn = torch.stack([model.filled(batch, states).values[batch.target.mask][0] for _ in range(3000)])
+    shares = torch.bincount(drawn, minlength=VOCAB) / len(drawn)
+    torch.testing.assert_close(shares.double(), model.fill(batch)[0].softmax(-1), rtol=0, atol=0.05)
+
+
+def test_both_players_read_the_same_embeddings() -> None:
+    model = electra()
+    own, theirs = model.encoder.embed, model.generator.encoder.embed
+    assert own.embed.weight is theirs.embed.weight is model.generator.head.softmax.weight
+    assert own.positions is theirs.positions and own.segments is theirs.segments and own.norm is theirs.norm
+    names = weights(model)
+    assert sum(len(tensor) == VOCAB and tensor.dim() == 2 for tensor in names.values()) == 1
+    assert {name.split(".")[0] for name in names} == {"encoder", "head", "generator"}
+    body = {name for name in weights(build("electra", LABEL, **STACK, embedding=5)) if name.startswith("encoder.")}
+    assert body == {name for name in names if name.startswith("encoder.")}
+    assert model.generator.encoder.stack.dim == 6 and model.encoder.stack.dim == 12
+
+
+def test_a_generator_without_a_discriminator_is_refused() -> None:
+    with pytest.raises(ValueError, match='needs head = "replaced"'):
+        MODELS["electra"].config(generator=0.25)

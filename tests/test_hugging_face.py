@@ -14,7 +14,7 @@ from command import Call
 import regard
 from regard.data.corruption import MASK
 from regard.exchange.hugging_face import export_folder, import_folder
-from regard.interface import Batch, Padded, UserError
+from regard.interface import EOS, Batch, Padded, UserError
 from regard.run import Run
 
 transformers = pytest.importorskip("transformers")
@@ -128,6 +128,20 @@ def test_hidden_states_of_encoders_agree_where_there_is_no_padding(both: Both) -
     assert ours.mask.sum(1).tolist() == read["attention_mask"].sum(1).tolist()
     for row, length in enumerate(ours.mask.sum(1).tolist()):
         near(ours.values[row, :length], theirs.last_hidden_state[row, :length])
+
+
+@torch.no_grad()
+def test_the_second_text_of_a_pair_has_the_other_segment_vector(both: Both) -> None:
+    only(both, ["bert body", "albert", "electra discriminator"])
+    seconds = ["dogs", "the house was bad", "a film"]
+    read = both.encoded(TEXTS, text_pair=seconds, return_token_type_ids=True)
+    assert set(read["token_type_ids"].flatten().tolist()) == {0, 1}
+    parts = [both.run.tokenizer().encode_all(texts) for texts in (TEXTS, seconds)]
+    rows = [torch.tensor([*first, EOS, *second, EOS]) for first, second in zip(*parts, strict=True)]
+    ours = both.run.model.encode(Batch(Padded.of_ids(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True))))
+    theirs = both.model.base_model(**read).last_hidden_state
+    assert ours.mask.sum(1).tolist() == read["attention_mask"].sum(1).tolist()
+    near(ours.values[ours.mask], theirs[read["attention_mask"].bool()])
 
 
 @torch.no_grad()

@@ -58,6 +58,7 @@ SHARD = re.compile(r"[\w.-]+\.(safetensors|bin)")
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 RESTORE = "restore the folder's own file"
 OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of norms, in files from before 2020
+ONLY_IN_TRAINING = ("generator.", "follows.")  # parts of ours that serve pre-training alone
 LEFT_OUT = re.compile(  # buffers, and other names of weights that are shared
     r"position_ids$|attn\.(masked_)?bias$|embed_tokens\.|decoder\.(weight|bias)$|embed_positions\."
     r"|(^lm_head|generator_lm_head|vocab_projector)\.weight$"
@@ -384,7 +385,8 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     pairs, own = family.names(config, architecture), own_weights(opened, weights_of(recipe, fields))
     if SEGMENTS in pairs and SEGMENTS not in own:  # theirs have at least one kind of sentence
         own = {**own, SEGMENTS: torch.zeros(1, own[EMBEDDED].shape[1])}
-    if odd := [name for name in sorted(own.keys() ^ pairs.keys()) if "head." not in name or name in own]:
+    different = [name for name in sorted(own.keys() ^ pairs.keys()) if not name.startswith(ONLY_IN_TRAINING)]
+    if odd := [name for name in different if "head." not in name or name in own]:
         differ = f"{run} and {architecture} differ in {odd[0]}"
         raise UserError(f"{differ}: train with the model.embedding of a preset to export it.")
     with whole_folder(folder) as beside:

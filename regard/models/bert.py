@@ -1,7 +1,8 @@
 """bert: a Transformer encoder that is trained to fill in hidden words, and then reads for other tasks.
 
-x = norm(E wᵢ + pᵢ + s),   h = Stack(x₀ … x_T), x₀ is <cls>,   P(wᵢ) = softmax(E norm(gelu(W hᵢ + b)) + c)
+x = norm(E wᵢ + pᵢ + sᵢ),  h = Stack(x₀ … x_T), x₀ is <cls>,   P(wᵢ) = softmax(E norm(gelu(W hᵢ + b)) + c)
 P(label) = softmax(W₂ tanh(W₁ h₀ + b₁) + b₂)                                                       Devlin 2019
+sᵢ is the vector of the text that token i belongs to: 0 up to the first <eos>, 1 after it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Count, Length, Share
-from regard.interface import Ids, Shapes
+from regard.interface import EOS, Ids, Shapes
 from regard.layers.encoders import SMALL, Embedding, Encoded, TransformerEncoder
 from regard.layers.positions import Learned
 from regard.layers.transformer import ACTIVATIONS, ActivationName, norm_of
-from regard.models.design import Design, size_of
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.design import READING, Design, size_of
+from regard.models.encoder_head import ClassHead, Classifier, Tagger, headed
 from regard.models.masked_model import MaskedModel, WordHead
 from regard.models.parts import BlockSettings, Epsilon, stack_of
 
@@ -34,6 +35,7 @@ class BodySettings(BlockSettings):
     segments: Count = 2  # kinds of sentences in a pair, each with its own vector; 0: none
     activation: ActivationName = "gelu"  # inside the feed-forward layers and the head
     epsilon: Epsilon = 1e-12  # added to the variance in layer normalisation
+    follows = False  # a constant here, and a setting of bert
     pooler: Literal["tanh", "gelu", "relu"] = "tanh"  # for classification: activation of the layer above <cls>
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 
@@ -41,10 +43,11 @@ class BodySettings(BlockSettings):
 @dataclass(frozen=True)
 class Config(BodySettings):
     head: Literal["words", "none"] = "words"  # what predicts hidden words; none: the body alone
+    follows: bool = False  # pre-training: predict whether the second text follows the first (next-sentence prediction)
 
 
 class Reader(nn.Module):
-    """norm(E wᵢ + pᵢ + s), widened to the stack's width where the embeddings are narrower."""
+    """norm(E wᵢ + pᵢ + sᵢ), widened to the stack's width where the embeddings are narrower."""
 
     def __init__(self, config: BodySettings, vocab: int) -> None:
         super().__init__()
@@ -58,7 +61,9 @@ class Reader(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.positions.add(self.embed(tokens), torch.arange(tokens.shape[1], device=tokens.device))
         if self.segments is not None:
-            x = x + self.segments[0].to(x.dtype)
+            ends = (tokens == EOS).int()
+            texts = (ends.cumsum(1) - ends).clamp(max=len(self.segments) - 1)  # the number of each token's text
+            x = x + nn.functional.embedding(texts, self.segments).to(x.dtype)
         normed: Tensor = self.norm(x)
         return normed if self.enter is None else self.enter(normed)  # (batch, time, dim)
 
@@ -75,21 +80,30 @@ class Pooler(nn.Module):
         return self.activation(self.linear(encoded.states[:, 0]))
 
 
+def encoder_of(config: BodySettings, read: Reader) -> TransformerEncoder:
+    return TransformerEncoder(embed=read, stack=stack_of(config, longest=config.longest), begins=True)
+
+
+def word_head_of(config: BodySettings, read: Reader) -> WordHead:
+    tied = read.embed.weight
+    return WordHead(dim=config.dim, tied=tied, activation=config.activation, epsilon=config.epsilon)
+
+
 def build(config: Any, shapes: Shapes) -> MaskedModel | Classifier | Tagger:
     read = Reader(config, size_of(shapes.source))
-    encoder = TransformerEncoder(embed=read, stack=stack_of(config, longest=config.longest), begins=True)
+    encoder = encoder_of(config, read)
     longest = config.longest - encoder.extra
-    if isinstance(shapes.target, Ids):
-        head: WordHead | None = None
-        if config.head == "words":
-            tied = read.embed.weight
-            head = WordHead(dim=config.dim, tied=tied, activation=config.activation, epsilon=config.epsilon)
-        return MaskedModel(encoder, head, longest=longest)
     pool = partial(Pooler, activation=config.pooler)
+    if isinstance(shapes.target, Ids):
+        head = word_head_of(config, read) if config.head == "words" else None
+        follows = None
+        if config.follows:
+            follows = ClassHead(pool=pool(config.dim), dim=config.dim, labels=2, dropout=config.dropout)
+        return MaskedModel(encoder, head, follows=follows, longest=longest)
     return headed(encoder, shapes, dim=config.dim, pool=pool, dropout=config.dropout, longest=longest)
 
 
-TASKS = ("masked", "classification", "tagging")
+TASKS = ("masked", *READING)
 SIZES: tuple[dict[str, Any], ...] = (
     {"dim": 64, "heads": 4, "feed_forward": 256, "layers": 2},
     {"dim": 128, "heads": 4, "feed_forward": 512, "layers": 3},

@@ -5,6 +5,7 @@ P(wᵢ | the text with wᵢ hidden). The encoder reads both sides of a blank, so
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from regard.interface import Batch, Inside, Loss, Padded, UserError
@@ -12,7 +13,7 @@ from regard.layers.encoders import Encoded, TransformerEncoder, extra_states
 from regard.layers.heads import SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, seen
 from regard.layers.transformer import ACTIVATIONS, norm_of
-from regard.models.encoder_head import without
+from regard.models.encoder_head import ClassHead, without
 
 
 class WordHead(nn.Module):
@@ -45,10 +46,18 @@ class WordHead(nn.Module):
 class MaskedModel(nn.Module):
     head: nn.Module | None
 
-    def __init__(self, encoder: TransformerEncoder, head: WordHead | None, *, longest: int | None = None) -> None:
+    def __init__(
+        self,
+        encoder: TransformerEncoder,
+        head: nn.Module | None,
+        *,
+        follows: ClassHead | None = None,
+        longest: int | None = None,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head  # None: a body alone, which encodes and does not predict
+        self.follows = follows  # predicts whether the second text follows the first
         self.longest = longest  # maximum length in tokens, <eos> included; None: no limit
 
     def encode(self, batch: Batch) -> Padded:
@@ -65,9 +74,17 @@ class MaskedModel(nn.Module):
         return self.predicts().logits(self.states(batch)[batch.target.mask])
 
     def loss(self, batch: Batch) -> Loss:
-        """Compute the loss of the hidden tokens: batch.target has the tokens, and True where they were hidden."""
+        """Compute the loss of the hidden tokens: batch.target has the tokens, and True where they were hidden.
+
+        For pairs of texts, the mean loss of `follows` is added to that of the tokens (Devlin 2019, A.2)."""
         assert batch.target is not None
-        return self.predicts().loss(self.states(batch), batch.target)
+        encoded: Encoded = self.encoder(batch.source)
+        loss = self.predicts().loss(without(encoded, extra_states(self.encoder)).states, batch.target)
+        if self.follows is None or "follows" not in batch.beside:
+            return loss
+        labels = batch.beside["follows"]
+        pairs = self.follows.loss(encoded, Padded(labels, torch.ones_like(labels, dtype=torch.bool)))
+        return loss._replace(objective=loss.objective + pairs.objective * loss.tokens / pairs.tokens)
 
     def predicts(self) -> WordHead:
         if not isinstance(self.head, WordHead):
