@@ -215,6 +215,21 @@ def test_the_last_states_are_those_after_all_tokens_in_each_direction() -> None:
         assert torch.equal(last[row], torch.cat([states[row, end, :5], states[row, 0, 5:]]))
 
 
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_an_encoder_under_a_head_has_the_weights_and_the_states_of_its_encoder_decoder(name: str) -> None:
+    reads, writes = (build(name, shapes, **STACK) for shapes in (LABEL, MASKED))
+    own, theirs = (
+        {path: each for path, each in weights(model).items() if path.startswith("encoder.")}
+        for model in (reads, writes)
+    )
+    assert own.keys() == theirs.keys()
+    with torch.no_grad():
+        for path, tensor in own.items():
+            tensor.copy_(theirs[path])
+        batch = labelled([FIRST, SECOND], [0, 1])
+        assert torch.equal(reads.encode(batch).values, writes.encode(batch).values)
+
+
 @pytest.mark.parametrize("name", ["gpt", "elmo"])
 def test_a_body_under_a_head_has_the_weights_of_its_language_model(name: str) -> None:
     made = {"gpt": gpt, "elmo": elmo}[name]

@@ -143,6 +143,8 @@ def naming_table() -> dict[str, Case]:
         "encoder": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
         "cnn": {"embedding": 5, "filters": 7, "widths": (2, 3)},
         "gpt": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "context": 19},
+        "t5": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2},
+        "bart": {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19},
         **dict.fromkeys(RELATIVES, {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19}),
     }
     labels: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -161,6 +163,8 @@ def naming_table() -> dict[str, Case]:
         *((model, {"pooler": "tanh", "embedding": 5}) for model in RELATIVES),
         ("bert", {"pooler": "relu", "segments": 0}),
         *(("elmo", {"pool": pool}) for pool in ("attention", "mean", "max", "last")),
+        ("t5", {"gated": True}),
+        ("bart", {"positions": "sinusoidal"}),
         ("gpt", {"norm": "post"}),
         ("gpt", {"positions": "rotary", "auxiliary": 0.5, "both_orders": True}),
     )
@@ -171,7 +175,7 @@ def naming_table() -> dict[str, Case]:
     for model, head, letters in product(("birnn", "encoder", "cnn"), ("softmax", "crf"), (0, 3)):
         config = MODELS[model].config(**sizes[model], head=head, letters=letters, dropout=0.0)
         cases[f"{model} tags {head}{' letters' if letters else ''}"] = (model, config, TAGS)
-    for model in (*RELATIVES, "gpt", "elmo"):
+    for model in (*RELATIVES, "gpt", "elmo", "t5", "bart"):
         cases[f"{model} tags"] = (model, MODELS[model].config(**sizes[model], dropout=0.0), TAGS)
     return cases
 
@@ -585,7 +589,7 @@ def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int, int]]
     kinds: dict[str, list[tuple[str, str, str]]] = {
         "rnnsearch": [("cross", "target", "source")],
         "convs2s": [("cross", "target", "source")],
-        **dict.fromkeys(("transformer", "t5", "bart"), both),
+        **dict.fromkeys(("transformer", "t5", "bart"), both[-1:] if name in NAMING else both),
         "gpt": [("self", "source", "source") if name in NAMING else ("self", "target", "target")],
         **dict.fromkeys(("encoder", *RELATIVES), [("self", "source", "source")]),
     }

@@ -285,6 +285,8 @@ def table() -> dict[str, Case]:
         forward = learnt(LAYERS * block(SOURCE + 1), pooled, label(DIM), more)
         cases[f"{model} labels"] = (model, LABELS, {**stack, **settings}, forward)
     cases["gpt labels"] = ("gpt", LABELS, stack, learnt(LAYERS * block(SOURCE + 1), label(DIM)))
+    cases["t5 labels"] = ("t5", LABELS, stack, learnt(LAYERS * block(SOURCE), label(DIM)))
+    cases["bart labels"] = ("bart", LABELS, stack, learnt(LAYERS * block(SOURCE + 1), label(DIM)))
     both = block(SOURCE) + block(TARGET) + cross(TARGET, SOURCE)
     cases["t5"] = ("t5", PAIRS, stack, learnt(LAYERS * both, head(DIM)))
     led = block(SOURCE + 1) + block(TARGET + 1) + cross(TARGET + 1, SOURCE + 1)

@@ -2,6 +2,7 @@
 
 Vaswani's encoder-decoder after GPT's manner: gelu, learned positions, a norm after the embeddings.          Lewis 2020
 The source begins with <bos>, and the decoder reads <eos> before the target, as in the paper's code.
+For labels, numbers and tags, the encoder alone reads the text; the state of <bos> stands for the whole.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import Length, Share
-from regard.interface import EOS, Shapes
-from regard.layers.encoders import TransformerEncoder
+from regard.interface import EOS, Ids, Shapes
+from regard.layers.encoders import Embedding, TransformerEncoder
+from regard.layers.pooling import POOLS
 from regard.layers.transformer import ActivationName
-from regard.models.design import Design
+from regard.models.design import READING, Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.encoder_head import Classifier, Tagger, headed
 from regard.models.parts import PAIR_SIZES, StackSettings, embeddings_of, head_of, stack_of
 from regard.models.transformer import TransformerDecoder
 
@@ -30,21 +33,31 @@ class Config(StackSettings):
     label_smoothing: Share = 0.1  # label smoothing: share of the target's probability spread over the vocabulary
 
 
-def build(config: Config, shapes: Shapes) -> EncoderDecoder:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder | Classifier | Tagger:
+    if not isinstance(shapes.target, Ids):
+        encoder, longest = read_by(
+            config, Embedding(vocab=size_of(shapes.source), dim=config.dim, scaled=config.scaled)
+        )
+        return headed(encoder, shapes, dim=config.dim, pool=POOLS["first"], dropout=config.dropout, longest=longest)
     source, target = embeddings_of(config, shapes, config.dim, scaled=config.scaled)
-    stack = stack_of(config, longest=config.longest)
-    encoder = TransformerEncoder(embed=source, stack=stack, begins=True)
+    encoder, longest = read_by(config, source)
     head = head_of(config, target)
     written = stack_of(config, longest=config.longest, cross=True, causal=True)
-    longest = None if stack.positions.longest is None else stack.positions.longest - 1
     return EncoderDecoder(encoder, TransformerDecoder(target, written, head, lead=EOS), longest=longest)
+
+
+def read_by(config: Config, embed: Embedding) -> tuple[TransformerEncoder, int | None]:
+    """Build the encoder, and return the maximum length that its positions leave beside <bos>."""
+    stack = stack_of(config, longest=config.longest)
+    longest = None if stack.positions.longest is None else stack.positions.longest - 1
+    return TransformerEncoder(embed=embed, stack=stack, begins=True), longest
 
 
 DESIGN = Design(
     name="bart",
     paper="Lewis et al.: BART: Denoising sequence-to-sequence pre-training for generation and translation",
     year=2020,
-    tasks=("translation",),
+    tasks=("translation", *READING),
     config=Config,
     build=build,
     path="1",

@@ -2,6 +2,7 @@
 
 Normalisation by the root mean square before each part, no biases, scores qᵀk + b(distance) without 1/√d, one bias b per
 head and bucket of distances for all layers; gated feed-forward layers in version 1.1.          Raffel 2020, section 2.1
+For labels, numbers and tags, the encoder alone reads the text, under a head of its own.                        Ni 2022
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regard.config import Count, Share
-from regard.interface import Shapes
+from regard.interface import Ids, Shapes
 from regard.layers.encoders import Embedding, TransformerEncoder
+from regard.layers.pooling import POOLS
 from regard.layers.transformer import ActivationName
-from regard.models.design import Design, size_of
+from regard.models.design import READING, Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.encoder_head import Classifier, Tagger, headed
 from regard.models.parts import PAIR_SIZES, BlockSettings, Epsilon, head_of, stack_of
 from regard.models.transformer import TransformerDecoder
 
@@ -35,7 +38,11 @@ class Config(BlockSettings):
     label_smoothing: Share = 0.0  # label smoothing: share of the target's probability spread over the vocabulary
 
 
-def build(config: Config, shapes: Shapes) -> EncoderDecoder:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder | Classifier | Tagger:
+    if not isinstance(shapes.target, Ids):
+        read = Embedding(vocab=size_of(shapes.source), dim=config.dim)
+        encoder = TransformerEncoder(embed=read, stack=stack_of(config, longest=0))
+        return headed(encoder, shapes, dim=config.dim, pool=POOLS["mean"], dropout=config.dropout)
     target = Embedding(vocab=size_of(shapes.target), dim=config.dim)
     source = target if shapes.joint else Embedding(vocab=size_of(shapes.source), dim=config.dim)
     encoder = TransformerEncoder(embed=source, stack=stack_of(config, longest=0))
@@ -49,7 +56,7 @@ DESIGN = Design(
     name="t5",
     paper="Raffel et al.: Exploring the limits of transfer learning with a unified text-to-text Transformer",
     year=2020,
-    tasks=("translation",),
+    tasks=("translation", *READING),
     config=Config,
     build=build,
     path="1",
