@@ -116,9 +116,10 @@ def test_in_both_orders_the_order_of_a_pair_has_no_effect_and_a_single_text_is_r
     torch.testing.assert_close(model.classify(single), once.classify(single))
 
 
-def test_both_orders_of_a_task_for_each_token_are_refused() -> None:
-    with pytest.raises(UserError, match="set model.both_orders to false"):
-        gpt(Shapes(Ids(VOCAB), TagIds(NAMES)), both_orders=True)
+@pytest.mark.parametrize("setting", [{"both_orders": True}, {"auxiliary": 0.5}])
+def test_what_serves_whole_texts_is_refused_for_each_token(setting: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="set model.both_orders to false and model.auxiliary to 0"):
+        gpt(Shapes(Ids(VOCAB), TagIds(NAMES)), **setting)
 
 
 # --- elmo ---

@@ -24,6 +24,7 @@ from regard.interface import UserError
 from regard.loading import load, read_recipe
 from regard.models import MODELS, design_of, transformer
 from regard.recipe import Recipe
+from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
 (FILE,) = python_in("models.md")
@@ -120,7 +121,7 @@ def test_it_resumes_bit_for_bit_and_loads(place: Path, monkeypatch: pytest.Monke
 def test_a_file_that_hands_on_a_model_trains_like_it(place: Path, name: str) -> None:
     """The one promise and trial of each task, and what is fitted, are kept by the models that are here."""
     (place / "same.py").write_text(f"from regard.models.{name} import DESIGN\n")
-    for task in MODELS[name].tasks:
+    for task in set(MODELS[name].tasks) & set(TASKS):
         small = [
             f"model.{key}=8"
             for key in ("dim", "hidden", "embedding", "filters")

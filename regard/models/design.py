@@ -33,8 +33,8 @@ class Design:
     build: Callable[[Any, Shapes], nn.Module]  # settings and shapes of the sides -> the model
     sizes: tuple[Any, ...] = ()  # settings for four amounts of text, from which `regard new` chooses
     presets: Mapping[str, Any] = field(default_factory=dict)  # further named settings
-    path: str = ""  # path length between two words n apart (Vaswani 2017, table 1)
     objective: Mapping[str, Any] = field(default_factory=dict)  # settings that pre-training changes
+    path: str = ""  # path length between two words n apart (Vaswani 2017, table 1)
 
 
 def size_of(shape: Shape | None, kind: type[Numbered] = Ids) -> int:
@@ -45,7 +45,7 @@ def size_of(shape: Shape | None, kind: type[Numbered] = Ids) -> int:
 
 
 TYPES: dict[str, type] = {"paper": str, "year": int, "tasks": tuple, "presets": Mapping, "path": str}
-TYPES |= {"objective": Mapping}
+TYPES["objective"] = Mapping
 TAKEN = ("name", "preset")  # keys of [model] that are not settings of a model
 
 

@@ -105,17 +105,13 @@ class EncoderWithHead(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         assert batch.target is not None
-        read = EncoderWithHead.encoded(self, batch)
-        loss = self.head.loss(self.own(read), batch.target)
+        encoded = self.encoded(batch)
+        loss = self.head.loss(encoded, batch.target)
         if self.words is None:
             return loss
         assert batch.source is not None
-        said = self.words.loss(read.states[:, :-1], batch.source)  # the state of <bos> predicts the first token
+        said = self.words.loss(encoded.states[:, :-1], batch.source)  # the state of <bos> predicts the first token
         return loss._replace(objective=loss.objective + self.auxiliary * said.objective * loss.tokens / said.tokens)
-
-    def own(self, encoded: Encoded) -> Encoded:
-        """Return the states that the head reads."""
-        return encoded
 
     def inspect(self) -> Inside:
         extra = extra_states(self.encoder)
@@ -148,11 +144,8 @@ class Tagger(EncoderWithHead):
 
     head: TagHead
 
-    def own(self, encoded: Encoded) -> Encoded:
-        return without(encoded, extra_states(self.encoder))
-
     def encoded(self, batch: Batch) -> Encoded:
-        return self.own(super().encoded(batch))
+        return without(super().encoded(batch), extra_states(self.encoder))
 
     def tag(self, batch: Batch) -> Tensor:
         """Return the id of each word's tag: (batch, source)."""

@@ -3,8 +3,8 @@
 Every token attends to itself and to earlier tokens (causal self-attention), and predicts the next.
     gpt1   post-norm, learned positions, GELU   Radford 2018        gpt2   the same, pre-norm   Radford 2019
 It sees `context` tokens. When it generates more, it reads the last half of them again and continues.
-For other tasks a head reads the state of the last <eos>, which has seen the whole text. Fine-tuning may add the
-language model's loss to the task's, L₂ + λ L₁, each a mean as in the paper's code (section 3.2).
+For other tasks a head reads the state of the last <eos>, which has seen the whole text. Fine-tuning may have an
+auxiliary language-model loss beside the task's, L₂ + λ L₁, each a mean as in the paper's code (section 3.2).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Amount, Length
-from regard.interface import Ids, Shapes, Span, TagIds, Tree, UserError
+from regard.interface import Ids, Label, Scalar, Shapes, Tree, UserError
 from regard.layers.encoders import CausalEncoder, Embedding
 from regard.layers.heads import AdaptiveHead, HeadName, SoftmaxHead, head
 from regard.layers.pooling import POOLS
@@ -36,8 +36,8 @@ class Config(StackSettings):
     tie: bool = True  # weight tying: the output matrix is the embedding
     head_bias: bool = True  # the output layer has a bias
     head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
-    auxiliary: Amount = 0.0  # fine-tuning: weight of the language model's loss beside the task's (Radford 2018: 0.5)
-    both_orders: bool = False  # pairs of texts: read them in both orders, and add the states (Radford 2018)
+    auxiliary: Amount = 0.0  # for a label or number: weight of the language model's loss beside it (Radford 2018: 0.5)
+    both_orders: bool = False  # for a label or number: read two texts in both orders, and add the states (Radford 2018)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,10 +88,10 @@ def build(config: Config, shapes: Shapes) -> WindowedModel | Classifier | Tagger
 
     if writes:
         return WindowedModel(embed=embed, body=body, head=words(), context=config.context)
-    if config.both_orders and isinstance(shapes.target, TagIds | Span):
+    if (config.both_orders or config.auxiliary) and not isinstance(shapes.target, Label | Scalar):
         raise UserError(
-            "both_orders = true adds the states of a whole pair of texts, and this task asks about each token: "
-            "set model.both_orders to false."
+            "both_orders and auxiliary are for one label or number per text, and this task asks for something else: "
+            "set model.both_orders to false and model.auxiliary to 0."
         )
     encoder = CausalEncoder(embed=embed, body=body, both_orders=config.both_orders)
     most = body.stack.positions.longest
