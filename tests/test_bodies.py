@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +12,14 @@ import torch
 from made import labelled, pairs, tagged, text
 from torch import Tensor
 
+from regard.checkpoint import read_tensors
 from regard.data.corruption import with_hidden
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shapes, TagIds, UserError
 from regard.layers.encoders import swapped
 from regard.models import MODELS
+from regard.recipe import parse_recipe
+from regard.tasks.registry import TASKS
+from regard.train.session import Session
 from regard.train.weights import weights
 
 VOCAB, NAMES = 13, 5
@@ -370,6 +376,30 @@ def test_both_players_read_the_same_embeddings() -> None:
     body = {name for name in weights(build("electra", LABEL, **STACK, embedding=5)) if name.startswith("encoder.")}
     assert body == {name for name in names if name.startswith("encoder.")}
     assert model.generator.encoder.stack.dim == 6 and model.encoder.stack.dim == 12
+
+
+def test_an_interrupted_pre_training_ends_as_if_it_was_not(tmp_path: Path) -> None:
+    lines = [f"the {word} sees a {word[::-1]}" for word in ("cat", "dog", "hen", "cow")]
+    (tmp_path / "train.txt").write_text("\n".join(lines))
+    recipe = parse_recipe(
+        {
+            "task": "masked",
+            "data": {"name": "text", "train": "train.txt", "valid": "train.txt"},
+            "tokens": {"kind": "words", "size": 0},
+            "model": {"name": "electra", **STACK, "embedding": 5, "longest": 32, "head": "replaced", "generator": 0.5},
+            "train": {"steps": 5, "validate_every": 2, "batch_tokens": 32, "precision": "float32"},
+        },
+        tasks=TASKS,
+        folder=tmp_path,
+    )
+    list(Session(recipe, tmp_path / "straight").steps())
+    begun = Session(recipe, tmp_path / "stopped")
+    list(islice(begun.steps(), 3))
+    begun.save()
+    list(Session(recipe, tmp_path / "stopped").steps())
+    for file in ("model.safetensors", "last/state.safetensors"):
+        one, other = (read_tensors(tmp_path / run / file)[0] for run in ("straight", "stopped"))
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_a_generator_without_a_discriminator_is_refused() -> None:

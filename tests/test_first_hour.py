@@ -293,7 +293,7 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "a language model that is to translate": (
         ["train", "my.toml", "model.name=gpt"],
         1,
-        ["'gpt' is for language, not for translation", "choose seq2seq, rnnsearch"],
+        ["'gpt' is for language, classification", "not for translation", "choose seq2seq, rnnsearch"],
     ),
     "a translator that is to classify": (
         ["new", "classification", "labels.tsv", "--model", "transformer"],

@@ -16,6 +16,7 @@ MODELS = {
     "ngram": "order = 3",
     "neural_lm": "order = 3\nembedding = 7\nhidden = 11",
     "rnn_lm": "embedding = 11\nhidden = 11",
+    "elmo": "embedding = 7\nhidden = 11\ncontext = 13",
     "gpt": "dim = 12\nheads = 3\nfeed_forward = 17\nlayers = 1\ncontext = 13",
 }
 RECIPE = """
@@ -101,8 +102,9 @@ def test_a_text_has_a_perplexity_and_every_line_a_probability(name, trained, cal
     assert {"perplexity_per_token", "perplexity_per_word", "bits_per_character", "tokens", "unknown"} <= found.keys()
     assert found["unknown"] == (2 if name.endswith("-file") else 1)  # the zebra, or its z and b
     assert f"perplexity per token {found['perplexity_per_token']:10.3f}" in plain.out
-    assert found["context"] == (13 if name.startswith("gpt") else None)
-    assert "13 tokens, stride 6" in plain.out if name.startswith("gpt") else "everything before it" in plain.out
+    windowed = name.startswith(("gpt", "elmo"))
+    assert found["context"] == (13 if windowed else None)
+    assert ("13 tokens, stride 6" if windowed else "everything before it") in plain.out
     values = [float(line) for line in each.out.splitlines()]
     assert len(values) == 13
     assert max(values) <= 0

@@ -294,7 +294,7 @@ def test_what_cannot_be_is_told_in_a_sentence(call: Call, corpus: Path, tmp_path
     assert call("new", "tagging", corpus / "train.conll", "-o", recipe).code == 0
     for setting, words in (
         ("tokens.kind=bpe", "given"),
-        ("model.name=gpt", "birnn"),
+        ("model.name=rnn_lm", "birnn"),
         ("train.balance=true", "balance"),
     ):
         said = call("train", recipe, setting, "-o", tmp_path / "run")

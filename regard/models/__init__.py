@@ -57,7 +57,7 @@ def no_such_model(name: object, task: str, what: str, known: Sequence[str] = ())
     """The error for a model that is not one of a task's, or of these few of them: another task may have it."""
     known = known or models_for(task)
     if isinstance(name, str) and name in MODELS and task not in MODELS[name].tasks:
-        tasks = " and ".join(MODELS[name].tasks)
+        tasks = ", ".join(MODELS[name].tasks)
         return interface.UserError(f"{what} {name!r} is for {tasks}, not for {task}: choose {', '.join(known)}.")
     return unknown(name, known, what)
 
