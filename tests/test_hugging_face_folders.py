@@ -29,6 +29,7 @@ import regard
 from regard.checkpoint import read_tensors
 from regard.data.corruption import MASK, with_hidden
 from regard.exchange.hugging_face import import_folder
+from regard.interface import Batch
 from regard.loading import read_recipe
 from regard.run import Run
 from regard.train.session import Session
@@ -54,6 +55,7 @@ TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {  # task, model, what `tr
     "gpt untied": ("language", {"name": "gpt", "context": 200, "tie": False, **PLAIN}, "GPT2LMHeadModel"),
     "transformer": ("translation", {"name": "transformer", **MARIAN}, "MarianMTModel"),
     "bert": ("masked", {"name": "bert"}, "BertForMaskedLM"),
+    "bert pairs": ("masked", {"name": "bert", "follows": True}, "BertForMaskedLM"),
     "distilbert": ("masked", {"name": "bert", "segments": 0, "pooler": "relu"}, "DistilBertForMaskedLM"),
     "roberta": ("masked", {"name": "roberta"}, "RobertaForMaskedLM"),
     "albert": ("masked", {"name": "albert", "embedding": 7}, "AlbertForMaskedLM"),
@@ -145,6 +147,23 @@ def test_what_is_trained_here_runs_there_and_comes_back(name: str, tmp_path: Pat
     assert done.code == 0 and "Left out" not in done.err, done.err
     again = regard.load(tmp_path / "again")
     same_answers(run, again)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_of_a_generator_and_a_discriminator_the_discriminator_is_exported(tmp_path: Path, call: Call) -> None:
+    with torch.enable_grad():
+        players = {"name": "electra", "embedding": 7, "head": "replaced", "generator": 0.5}
+        run = trained("masked", players, tmp_path / "run")
+    assert call("export", tmp_path / "run", "--to", "hf", "-o", tmp_path / "folder").code == 0
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    model = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "folder").eval()
+    source = run.batch(source=LIST).source
+    assert source is not None
+    ours = run.model.get_submodule("head").logits(run.model.states(Batch(source)))  # type: ignore[operator]
+    for row, text in enumerate(LIST):
+        theirs = model(**tokenizer(text, return_tensors="pt")).logits[0, 1:]  # without <cls>
+        near(ours[row, : len(theirs)], theirs)
 
 
 def same_answers(one: Run, two: Run) -> None:
