@@ -86,7 +86,7 @@ class TwoPlayers(MaskedModel):
         assert batch.source is not None and batch.target is not None
         hidden = batch.target.mask
         logits = self.generator.predicts().logits(states[hidden]).float()  # (hidden, vocab)
-        words = logits.softmax(-1).multinomial(1)[:, 0] if self.training else logits.argmax(-1)
+        words = sampled(logits) if self.training else logits.argmax(-1)
         return Padded(batch.source.values.masked_scatter(hidden, words), batch.source.mask)
 
     def judged(self, read: Padded) -> Tensor:
@@ -94,6 +94,13 @@ class TwoPlayers(MaskedModel):
         states = without(self.encoder(read), extra_states(self.encoder)).states
         logits = self.head.logits(states)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def sampled(logits: Tensor) -> Tensor:
+    """Sample a token from each row, by one random number in its cumulative distribution: (rows, vocab) -> (rows,)."""
+    below = logits.softmax(-1).cumsum(-1)
+    dice = torch.rand_like(below[:, :1]) * below[:, -1:]
+    return torch.searchsorted(below, dice, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
 
 
 def generator_of(config: Config, read: bert.Reader) -> MaskedModel:
