@@ -17,7 +17,7 @@ from regard.layers.pooling import POOLS
 from regard.layers.transformer import ActivationName
 from regard.models.design import READING, Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.parts import PAIR_SIZES, StackSettings, embeddings_of, head_of, stack_of
 from regard.models.transformer import TransformerDecoder
 
@@ -33,7 +33,7 @@ class Config(StackSettings):
     label_smoothing: Share = 0.1  # label smoothing: share of the target's probability spread over the vocabulary
 
 
-def build(config: Config, shapes: Shapes) -> EncoderDecoder | Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder | EncoderWithHead:
     if not isinstance(shapes.target, Ids):
         encoder, longest = read_by(
             config, Embedding(vocab=size_of(shapes.source), dim=config.dim, scaled=config.scaled)

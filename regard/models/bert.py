@@ -20,7 +20,7 @@ from regard.layers.encoders import SMALL, Embedding, Encoded, TransformerEncoder
 from regard.layers.positions import Learned
 from regard.layers.transformer import ACTIVATIONS, ActivationName, norm_of
 from regard.models.design import READING, Design, size_of
-from regard.models.encoder_head import ClassHead, Classifier, Tagger, headed
+from regard.models.encoder_head import ClassHead, EncoderWithHead, headed
 from regard.models.masked_model import MaskedModel, WordHead
 from regard.models.parts import BlockSettings, Epsilon, stack_of
 
@@ -89,7 +89,7 @@ def word_head_of(config: BodySettings, read: Reader) -> WordHead:
     return WordHead(dim=config.dim, tied=tied, activation=config.activation, epsilon=config.epsilon)
 
 
-def build(config: Any, shapes: Shapes) -> MaskedModel | Classifier | Tagger:
+def build(config: Any, shapes: Shapes) -> MaskedModel | EncoderWithHead:
     read = Reader(config, size_of(shapes.source))
     encoder = encoder_of(config, read)
     longest = config.longest - encoder.extra

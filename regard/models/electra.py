@@ -23,7 +23,7 @@ from regard.layers.encoders import TransformerEncoder, extra_states
 from regard.models import bert
 from regard.models.bert import BASE, LARGE, SIZES, TASKS
 from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger, without
+from regard.models.encoder_head import EncoderWithHead, without
 from regard.models.masked_model import MaskedModel
 
 WEIGHT = 50.0  # of the discriminator's loss beside the generator's (section 3, and appendix A)
@@ -115,7 +115,7 @@ def generator_of(config: Config, read: bert.Reader) -> MaskedModel:
     return MaskedModel(bert.encoder_of(small, own), bert.word_head_of(small, own))
 
 
-def build(config: Config, shapes: Shapes) -> MaskedModel | Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> MaskedModel | EncoderWithHead:
     model = bert.build(config, shapes)
     if not isinstance(shapes.target, Ids) or config.head != "replaced":
         return model

@@ -26,7 +26,7 @@ from regard.layers.inside import inside_of, recurrences_in
 from regard.layers.pooling import POOLS
 from regard.layers.recurrent import SKIPS, Recurrent, Skip
 from regard.models.design import READING, Design, size_of
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.language_model import WindowedModel
 from regard.models.parts import RecurrentSettings
 
@@ -145,7 +145,7 @@ class TwoWayEncoder(nn.Module):
         return Encoded(states, mask, ((final,),), states)
 
 
-def build(config: Config, shapes: Shapes) -> TwoWayModel | Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> TwoWayModel | EncoderWithHead:
     writes = isinstance(shapes.target, Ids)
     vocab = size_of(shapes.target if writes else shapes.source)
     embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)

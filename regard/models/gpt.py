@@ -22,7 +22,7 @@ from regard.layers.heads import AdaptiveHead, HeadName, SoftmaxHead, head
 from regard.layers.pooling import POOLS
 from regard.layers.transformer import ActivationName, causal
 from regard.models.design import READING, Design, size_of
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.language_model import WindowedModel
 from regard.models.parts import Epsilon, StackSettings, stack_of
 
@@ -76,7 +76,7 @@ class CausalStack(nn.Module):
         return hidden, (caches, seen)
 
 
-def build(config: Config, shapes: Shapes) -> WindowedModel | Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> WindowedModel | EncoderWithHead:
     writes = isinstance(shapes.target, Ids)
     vocab = size_of(shapes.target if writes else shapes.source)
     embed = Embedding(vocab=vocab, dim=config.dim, scaled=config.scaled)

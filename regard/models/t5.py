@@ -16,7 +16,7 @@ from regard.layers.pooling import POOLS
 from regard.layers.transformer import ActivationName
 from regard.models.design import READING, Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.parts import PAIR_SIZES, BlockSettings, Epsilon, head_of, stack_of
 from regard.models.transformer import TransformerDecoder
 
@@ -38,7 +38,7 @@ class Config(BlockSettings):
     label_smoothing: Share = 0.0  # label smoothing: share of the target's probability spread over the vocabulary
 
 
-def build(config: Config, shapes: Shapes) -> EncoderDecoder | Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> EncoderDecoder | EncoderWithHead:
     if not isinstance(shapes.target, Ids):
         read = Embedding(vocab=size_of(shapes.source), dim=config.dim)
         encoder = TransformerEncoder(embed=read, stack=stack_of(config, longest=0))
