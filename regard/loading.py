@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from regard import machine
 from regard.checkpoint import Folder, read_tensors, tensor_shapes
@@ -43,6 +46,15 @@ def read_recipe(
         raise UserError(f"{path} is not a recipe: it is not UTF-8 text{data}.") from None
     except (ValueError, RecursionError) as problem:  # invalid, or with numbers or lists that Python refuses
         raise UserError(f"The recipe {path} is not valid TOML: {problem}{data}.") from None
+    typed, remarks = apply_settings(table, settings)
+    folder = path.parent.resolve()
+    recipe = parse_recipe(table, tasks=TASKS, folder=folder, typed=typed, run=of_run, trust_code=trust_code)
+    return recipe, remarks
+
+
+def apply_settings(table: dict[str, Any], settings: Iterable[str]) -> tuple[set[str], list[str]]:
+    """Put `section.key=value` settings in a recipe's tables; return their keys, and remarks about them. Another model, or
+    preset, has none of the settings of the one before."""
     remarks = []
     typed = {setting.split("=")[0].strip(): setting for setting in settings}
     chosen = [typed[key] for key in ("model.name", "model.preset") if key in typed]
@@ -52,9 +64,15 @@ def read_recipe(
         table["model"] = {key: value for key, value in table["model"].items() if key == "name"}
     for setting in (*chosen, *(setting for setting in typed.values() if setting not in chosen)):
         override(table, setting)
-    folder = path.parent.resolve()
-    recipe = parse_recipe(table, tasks=TASKS, folder=folder, typed=typed, run=of_run, trust_code=trust_code)
-    return recipe, remarks
+    return set(typed), remarks
+
+
+def with_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:
+    """Return a recipe with these settings instead of its own, as `read_recipe` reads them from a file."""
+    table = tomllib.loads(recipe.to_toml())
+    typed, _ = apply_settings(table, settings)
+    read = parse_recipe(table, tasks=TASKS, folder=recipe.folder, typed=typed)
+    return replace(read, task=recipe.task)  # pre-training stays what it is, whatever its model
 
 
 def open_run(path: str | Path, *, trust_code: bool = False) -> tuple[Folder, Recipe, Fields]:
@@ -93,6 +111,8 @@ def demo_recipe(task: str, model: str) -> Recipe:
     """Read the demo's recipe for this model, or for this task with this model in it."""
     of_task = shipped(f"demo-{task}")
     known = [name for name in models_for(task) if of_task.exists() or shipped(f"demo-{name}").exists()]
+    if TASKS[task].stages:
+        known = [TASKS[task].demo_model]
     if not known:
         raise UserError(f"There is no demo of {task}: the built-in corpus has no data for it; choose another task.")
     if model not in known:

@@ -109,6 +109,8 @@ def parse_recipe(
     if "task" not in table:
         raise UserError(f"The recipe has no task: it must be one of {', '.join(tasks)}.")
     task = choose(tasks, table["task"], "The task")
+    if task.objectives:
+        task, table = _of_objective(task, table)
     seed = table.get("seed", 1)
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise UserError(f"seed = {shown(seed)} must be a whole number, at least 0 and below 2⁶³.")
@@ -155,6 +157,31 @@ def parse_recipe(
         train=train,
         folder=folder / place,
     )
+
+
+def objective_of(task: Task, model: object) -> Task:
+    """Return the first of a task's objectives that a model is for; a user's model is for the first of all."""
+    known = {model: each for each in reversed(task.objectives) for model in models_for(each.name)}
+    if is_place(model):
+        return task.objectives[0]
+    if not isinstance(model, str) or model not in known:
+        raise no_such_model(model, task.name, "model.name =", list(known))
+    return known[model]
+
+
+def _of_objective(task: Task, table: Mapping[str, Any]) -> tuple[Task, dict[str, Any]]:
+    """Return the objective of the recipe's model, and the recipe for it: with what the objective changes in the model's
+    settings, without settings of data that only other objectives have."""
+    model, data = dict(table.get("model", {})), dict(table.get("data", {}))
+    name = model.get("name", task.model)
+    chosen = objective_of(task, name)
+    sources = [each.sources.get(str(data.get("name"))) for each in task.objectives]
+    every = {key for source in sources if source for key in fields_of(cast(Any, source))}
+    source = chosen.sources.get(str(data.get("name")))
+    others = every - fields_of(cast(Any, source)).keys() if source else set()
+    changes = {} if is_place(name) else MODELS[name].objective
+    own = {key: value for key, value in data.items() if key not in others}
+    return chosen, {**table, "model": {**changes, **model}, "data": own}
 
 
 def _every_key(table: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]:

@@ -23,7 +23,7 @@ from regard.data.files import reason
 from regard.data.in_memory import rows_of
 from regard.data.sources import examples
 from regard.data.tokens import Tokenizer
-from regard.interface import BOS, UNK, Batch, Encodes, Fits, Padded, UserError
+from regard.interface import BOS, EOS, UNK, Batch, Encodes, Fits, Padded, UserError
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
@@ -71,7 +71,10 @@ class Run:
 
     @property
     def opening(self) -> list[int]:
-        """Return the ids before a text: <bos>, or in one long text the line end before it, if that is a token."""
+        """Return the ids before a text: <bos>; in packed texts the <eos> of the text before; or in one long text the line
+        end before it, if that is a token."""
+        if self.recipe.data.pack and not self.whole_file:
+            return [EOS]
         line_end = self.tokenizer("target").encode_all(["\n"], continued=True)[0]
         return line_end if self.whole_file and line_end and UNK not in line_end else [BOS]
 

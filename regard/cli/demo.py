@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,10 +25,11 @@ def demo(
     """Train on the built-in corpus and print scores on unseen text.
 
     Translation: BLEU and an attention map. Language: perplexity and samples of a character-level language model.
-    Classification: sentiment. Tagging: parts of speech. The model is written to a run folder.
+    Classification: sentiment. Tagging: parts of speech. Pretraining: accuracy after 100 labelled sentences, with and
+    without pre-training. The model is written to a run folder.
     """
     from regard import load
-    from regard.loading import demo_recipe, shipped
+    from regard.loading import demo_recipe, read_recipe, shipped
 
     shown = the_task(task)
     chosen = model or shown.demo_model
@@ -35,8 +37,17 @@ def demo(
     usual = "demo" if chosen == SHORT else f"demo-{chosen}"
     folder = output or Path("runs") / (f"demo-{task}" if shipped(f"demo-{task}").exists() else usual)
     out.print(f"Built-in corpus: {shown.about}")
-    with opened(recipe, folder, threads=threads, device="cpu") as session:
-        if not follow(session):
-            return
-    for part in shown.demo(load(folder)):
+    stages = {folder: recipe}
+    for name in shown.stages:
+        later = read_recipe(shipped(name))[0]
+        if later.train.from_:
+            later = replace(later, train=replace(later.train, from_=str(folder.absolute())))
+        stages[folder.with_name(folder.name + name.removeprefix(f"demo-{task}"))] = later
+    for place, stage in stages.items():
+        if len(stages) > 1:
+            out.print(f"\n{place}: {stage.task.name}")
+        with opened(stage, place, threads=threads, device="cpu") as session:
+            if not follow(session):
+                return
+    for part in shown.demo(*map(load, stages)):
         out.print(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +12,15 @@ from regard.cli.options import Output, task_names
 from regard.cli.shell import command, err, out, the_task
 from regard.config import UserError
 
+SETTING = re.compile(r"\w+\.\w+=")
+
 
 @command
 def new(
     task: Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")],
-    files: Annotated[list[str] | None, typer.Argument()] = None,
-    # the training data: a text, a table of texts and labels, or tagged words; for translation see --source
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FILES … section.key=value …]")] = None,
+    # the training data: a text, a table of texts and labels, or tagged words; for translation see --source; and settings
+    # that replace those that are chosen, as in model.name=gpt
     source: str
     | None = None,  # translation: the file of sources; with one FILE: the field of the text, or of the words
     target: str | None = None,  # translation: the file of targets; with one FILE: the field of the label, tag or target
@@ -34,19 +38,27 @@ def new(
     Settings are chosen from the size of the data and the speed of this machine; the recipe gives the reasons.
     """
     from regard.data.files import write_atomically
+    from regard.loading import with_settings
     from regard.new.choices import Request
 
     chosen = the_task(task)
     output = output or Path(f"{task}.toml")
     if output.exists():
         raise UserError(f"{output} exists already: choose another name with -o, or remove it.")
-    given = (*(files or ()), *([file] if file else ()))
+    settings = [word for word in files or () if SETTING.match(word) and not Path(word).exists()]
+    given = (*(word for word in files or () if word not in settings), *([file] if file else ()))
+    for setting in settings:  # what is chosen depends on the model
+        model = setting.partition("=")[2] if setting.startswith("model.name=") else model
     folder = output.absolute().parent.resolve()
     asked = Request(
         chosen, given, folder, tuple(valid or ()), source=source, target=target, model=model, kind=kind, unit=unit
     )
     with err.status("Reading the data …"):
         recipe, reasons = chosen.new(asked)
+        if other := [setting for setting in settings if not setting.startswith("model.name=")]:
+            recipe = with_settings(recipe, other)
+        typed = {setting.partition("=")[0] for setting in settings}
+        reasons = {key: reason for key, reason in reasons.items() if key in recipe.flat().keys() - typed}
         written = recipe.to_toml(reasons=reasons)
     write_atomically(output, written)
     values = recipe.flat()

@@ -69,7 +69,8 @@ def show_plan(session: Session) -> None:
     amount = session.corpus.amount(session.encoded["train"])
     if left_out := session.left_out["train"]:
         empty = "one side empty" if "source" in session.fields else "empty"
-        amount += f" ({left_out:,} left out: {empty}, or longer than {session.recipe.tokens.longest} tokens)"
+        longer = "" if session.recipe.data.pack else f", or longer than {session.recipe.tokens.longest} tokens"
+        amount += f" ({left_out:,} left out: {empty}{longer})"
     name = session.recipe.model_title
     if session.parameters:
         out.print(

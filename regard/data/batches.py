@@ -202,6 +202,14 @@ class Shuffled:
         return stats(self.plan(0), *self.examples.lengths)
 
 
+class Ordered(Shuffled):
+    """Validation batches: the same in every epoch, longest first."""
+
+    def __init__(self, examples: Examples, *, tokens: int) -> None:
+        self.examples = examples
+        self.plan = lru_cache(maxsize=1)(lambda epoch: validation_plan(*examples.lengths, tokens=tokens))
+
+
 class Stats(NamedTuple):
     """How well a plan fills its batches."""
 

@@ -53,6 +53,7 @@ class Source(Settings, ABC):
     has_test: ClassVar[bool] = False  # there is a test split beside training and validation
     unit: Unit = "line"  # what one example is; "file": there is one text, which comes in pieces
     window: int = 1  # tokens of a whole file that a recurrent model reads per step
+    pack: bool = False  # texts are joined and cut into windows
     hold_out: float = 0.0  # share of the training examples held out for validation
 
     @abstractmethod
@@ -234,6 +235,7 @@ class Text(TrainAndValid):
 
     unit: Unit = "line"  # one text is a line, a paragraph (blank lines between them) or the whole file
     window: Positive = 128  # tokens of a whole file that a recurrent model reads per step (truncated backpropagation)
+    pack: bool = False  # join texts, <eos> between them, and cut windows of model.context, or else of data.window, tokens
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         return enumerate(TEXTS[self.unit](path), start=1)

@@ -1,10 +1,12 @@
-"""One long text, read in windows: from many positions side by side, or from random ones.
+"""Text in windows: one long text, from many positions side by side or from random ones; or many texts that are joined.
 
-A window of w tokens has w + 1 columns: all but the last are read, all but the first predicted.
+A window of w tokens to predict has w + 1 columns: all but the last are read, all but the first predicted.
 
 Carried   The text is cut into as many stretches as there are rows; window i + 1 of a row continues where window i
           ended, so that a recurrent model carries its state over. Each epoch shifts the cuts.
 Anywhere  Rows begin at random positions, for models that see one window and nothing before it.
+Packed    Texts are joined, <eos> after each, and cut into windows: no text is too long, and nothing is padding. Each
+          epoch shifts the cuts, and the last window goes on with the beginning, so that every token is read.
 
 Which tokens meet in a batch is a function of (seed, epoch, index).
 """
@@ -12,21 +14,40 @@ Which tokens meet in a batch is a function of (seed, epoch, index).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
 
-from regard.data.batches import Integers, Stats
-from regard.interface import Batch
+from regard.data.batches import Encoded, Integers, Stats
+from regard.interface import EOS, Batch, Padded
 
 
-def windows_at(tokens: Integers, starts: Integers, width: int) -> Batch:
+class Joined:
+    """Texts as one stream, <eos> after each, of which places are read; it goes on with its beginning."""
+
+    def __init__(self, texts: Encoded) -> None:
+        self.tokens = texts.tokens
+        self.ends = texts.offsets[1:] + np.arange(len(texts))  # where each <eos> is
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) + 1
+
+    def __getitem__(self, places: Integers) -> Integers:
+        places = places % len(self)
+        text = np.searchsorted(self.ends, places)  # as many <eos> are before a place as texts
+        ended = self.ends[text] == places
+        found: Integers = np.where(ended, EOS, self.tokens[np.minimum(places - text, len(self.tokens) - 1)])
+        return found
+
+
+def windows_at(tokens: Integers | Joined, starts: Integers, width: int) -> Batch:
     """(rows, width + 1): from each start on."""
     return Batch.of_text(torch.from_numpy(tokens[starts[:, None] + np.arange(width + 1)].astype(np.int64)))
 
 
 class Carried:
-    def __init__(self, tokens: Integers, *, rows: int, window: int, seed: int | None) -> None:
+    def __init__(self, tokens: Integers | Joined, *, rows: int, window: int, seed: int | None) -> None:
         """With `seed` None nothing is shifted."""
         self.tokens = tokens
         self.rows = self.carries = max(1, min(rows, (len(tokens) - 1) // window))
@@ -70,6 +91,41 @@ class Anywhere:
         random = np.random.default_rng([self.seed, epoch, index])
         starts = random.integers(len(self.tokens) - self.window, size=self.rows)
         return windows_at(self.tokens, starts, self.window)
+
+    def stats(self) -> Stats:
+        return Stats(batches=self.count(0), shapes=1, real=1.0)
+
+
+class Packed:
+    carries = 0
+
+    def __init__(self, texts: Encoded, *, tokens: int, window: int, seed: int | None, ahead: bool = False) -> None:
+        """Batches of at most `tokens`. By default a window is a source: window - 1 tokens and <eos>. With `ahead` it is
+        a target, with the token before it in front. With `seed` None nothing is shifted or shuffled."""
+        self.stream, self.seed, self.ahead = Joined(texts), seed, ahead
+        self.width = min(max(1, window - (not ahead)), len(self.stream))  # tokens of the stream in a window
+        self.rows = max(1, tokens // window)
+        self.windows = -(-len(self.stream) // self.width)
+        self.starts = lru_cache(maxsize=1)(self._starts)
+
+    def _starts(self, epoch: int) -> Integers:
+        """Where each window starts, in the order in which they are read."""
+        starts: Integers = np.arange(self.windows) * self.width
+        if self.seed is None:
+            return starts
+        random = np.random.default_rng([self.seed, epoch])
+        starts = random.permutation(starts) + random.integers(self.width)
+        return starts
+
+    def count(self, epoch: int) -> int:
+        return -(-self.windows // self.rows)
+
+    def get(self, epoch: int, index: int) -> Batch:
+        starts = self.starts(epoch)[index * self.rows : (index + 1) * self.rows]
+        if self.ahead:
+            return windows_at(self.stream, starts - 1, self.width)
+        ids = np.pad(self.stream[starts[:, None] + np.arange(self.width)], ((0, 0), (0, 1)), constant_values=EOS)
+        return Batch(Padded.of_ids(torch.from_numpy(ids.astype(np.int64))))
 
     def stats(self) -> Stats:
         return Stats(batches=self.count(0), shapes=1, real=1.0)

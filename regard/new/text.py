@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from regard.config import counted, parse
 from regard.data.sources import UNDECIDED, Parallel, Source, Table, Text, every_line, find
@@ -22,6 +22,7 @@ PIECES_PER_WORD = 1.3  # byte-pair tokens, as measured on captions
 SENTENCE_ENDS = frozenset(".!?…\"'”’)»。！？")
 WHOLE_LINES = 0.6  # where more of the lines end like sentences, each line is a text
 FEW_CHARACTERS = 500_000
+WINDOW = 128  # tokens of packed texts that are read at once
 SUB_WORDS = "with byte-pair encoding no word is unknown, and rare words share sub-words."
 EARLY_STOPPING = "early stopping ends training when validation stops improving."
 
@@ -135,11 +136,12 @@ def survey_text(path: Path) -> tuple[int, int, float]:
     return words, characters, ended / filled_lines
 
 
-def new_text_model(asked: Request) -> Made:
-    """A recipe for this text, and the reasons for its values, by dotted key."""
+def new_text_model(asked: Request, *, packed: bool = False) -> Made:
+    """A recipe for this text, and the reasons for its values, by dotted key. `packed`: for a model that is to be
+    fine-tuned later, which reads joined texts in short windows."""
     model = asked.model_name
     asked.refuse("source", "target")
-    data = Text(**asked.train_and_valid())
+    data = cast(Text, asked.task.sources["text"](**asked.train_and_valid()))
     words, characters, sentences = survey_text(find(data.train, asked.folder))
     reasons = {}
     unit, kind = asked.unit, asked.kind
@@ -152,7 +154,7 @@ def new_text_model(asked: Request) -> Made:
         data = replace(data, hold_out=share)
         reasons["data.hold_out"] = "there is no validation file: this share of the text is held out for validation."
     if kind is None:
-        kind = "characters" if characters < FEW_CHARACTERS else "bpe"
+        kind = "characters" if characters < FEW_CHARACTERS and not packed else "bpe"
         little = "in little text, characters occur often and words rarely."
         reasons["tokens.kind"] = little if kind == "characters" else SUB_WORDS
     per_word = {"characters": characters / words, "bpe": PIECES_PER_WORD}.get(kind, 1.2)
@@ -161,7 +163,14 @@ def new_text_model(asked: Request) -> Made:
     longest = 1024 if kind == "characters" else 256
     config, train, reasons_of_size = choose_language(amount, vocabulary or 100, model)
     reasons |= reasons_of_size
-    if "context" in vars(config) and unit != "file":
+    if packed:
+        data = replace(data, pack=True, window=WINDOW)
+        config = replace(config, dropout=0.1, **({"context": WINDOW} if "context" in vars(config) else {}))
+        reasons |= {
+            "data.pack": "texts are joined and cut into windows, so that none is too long and nothing is padding.",
+            "data.window": "most labelled texts are short, and short windows cost less; raise it for longer texts.",
+        }
+    elif "context" in vars(config) and unit != "file":
         config = replace(config, context=longest // 2)
         longest = config.context - 1  # and <eos>
         reasons["tokens.longest"] = "as long as the model's context allows: longer texts are left out."
@@ -182,7 +191,7 @@ def choose_language(amount: int, vocabulary: int, model: str) -> tuple[Any, Trai
     train = TrainConfig(
         epochs=epochs,
         batch_tokens=batch_tokens,
-        learning_rate=1e-3 if "context" in vars(config) else 2e-3,  # attention needs a lower one than recurrence
+        learning_rate=1e-3 if "heads" in vars(config) else 2e-3,  # attention needs a lower one than recurrence
         schedule="linear",
         warmup=min(500, max(1, an_epoch * epochs // 10)),
         validate_every=max(20, an_epoch // 2),

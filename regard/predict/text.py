@@ -68,18 +68,18 @@ def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first
     tokenizer = run.tokenizer("target")
     for together in batches(readable(run, lines, how), how):
         batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
-        found = _generate(run, together, batch, how, first_line)
+        found = generated(run, together, batch, how, first_line)
         attended = _attended(run, together, found) if how.replace_unknown else {}
         for line, hypotheses in zip(together, found, strict=True):
             texts = [
                 tokenizer.decode(hypothesis.tokens, attended.get((line.number, rank), []))
                 for rank, hypothesis in enumerate(hypotheses)
             ]
-            predictions[line.number] = _prediction(run, line, hypotheses, texts)
+            predictions[line.number] = best_of(run, line, hypotheses, texts)
     return predictions
 
 
-def _generate(
+def generated(
     run: Run, lines: list[Line], batch: Batch, how: Decoding, first_line: int, on_token: OnToken | None = None
 ) -> list[list[Hypothesis]]:
     """Decode a batch and return the n-best hypotheses of each line."""
@@ -93,7 +93,7 @@ def _generate(
     return [hypotheses[: how.n_best] for hypotheses in found]
 
 
-def _prediction(run: Run, line: Line, hypotheses: Sequence[Hypothesis], texts: Iterable[str]) -> Prediction:
+def best_of(run: Run, line: Line, hypotheses: Sequence[Hypothesis], texts: Iterable[str]) -> Prediction:
     """Return the best of an n-best list, with the others as its alternatives."""
     tokenizer = run.tokenizer("target")
     best, *others = (
@@ -148,12 +148,12 @@ def continue_texts(
     for waiting in by_length.values():
         for together in batches(waiting, how):
             batch = Batch.of_text(torch.tensor([line.ids for line in together], device=run.device))
-            found = _generate(run, together, batch, how, first_line, on_token)
+            found = generated(run, together, batch, how, first_line, on_token)
             for line, hypotheses in zip(together, found, strict=True):
                 near = tokens[line.number][-NEAR:]
                 start = len(tokenizer.decode(near))
                 texts = (line.text + tokenizer.decode([*near, *one.tokens])[start:] for one in hypotheses)
-                predictions[line.number] = _prediction(run, line, hypotheses, texts)
+                predictions[line.number] = best_of(run, line, hypotheses, texts)
     return predictions
 
 

@@ -75,7 +75,8 @@ class Task:
     answer: Callable[..., Any]  # (run, raws, decoding) -> one Prediction per input
     score: Callable[..., Any]  # (runs, examples, options) -> Scored
     outcomes: Callable[..., Any] = answers  # (run, examples, decoding) -> what metrics are computed from, one each
-    demo: Callable[..., Any] = nothing  # (run) -> what `demo` shows after training
+    demo: Callable[..., Any] = nothing  # (run, or one of each stage) -> what `demo` shows after training
+    stages: tuple[str, ...] = ()  # the demo trains these shipped recipes, too; those with train.from on the first run
     plain: Callable[..., str] = plain  # (raw, prediction) -> a line of output
     entry: Callable[..., dict[str, Any]] = entry  # (raw, prediction) -> a line of JSON
     right: Callable[[str, str], float] = right_or_wrong  # (output, reference) -> how much of it is correct, 0 to 100
@@ -91,6 +92,7 @@ class Task:
     legible: Callable[[Any, str], str] = lambda raw, output: output  # an output for display
     train_settings: frozenset[str] = frozenset()  # settings of [train] that only some tasks have
     contest: Mapping[str, str] = field(default_factory=dict)  # `compare --demo`: name -> model with its settings
+    objectives: tuple[Task, ...] = ()  # a recipe becomes one of these when it is read: the first that its model is for
     specials: tuple[str, ...] = ()  # special tokens of its tokenizers, after those that all have
     checked: bool = True  # `check` can check its data
     aligned: bool = False  # source and target words can be aligned

@@ -15,7 +15,7 @@ from regard.data.batches import Encoded, Examples, Shuffled
 from regard.data.fields import Fields, TextField
 from regard.data.in_memory import keep_texts
 from regard.data.sources import UNDECIDED, Arpa, Imported, Text, World
-from regard.data.streams import Anywhere, Carried
+from regard.data.streams import Anywhere, Carried, Joined, Packed
 from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, Fits, Generates, Learns, Sample, Scores, UserError, Windowed
 from regard.look.attention import look_at_text, text_closely
@@ -61,16 +61,22 @@ class TextCorpus(Corpus):
         super().__init__(recipe)
         self.noun = recipe.data.unit
         self.whole_file = recipe.data.unit == "file"
+        self.packed = recipe.data.pack and not self.whole_file
 
     def amount(self, encoded: Sides) -> str:
         tokens = counted(len(encoded["target"].tokens), "token")
         return tokens if self.whole_file else f"{super().amount(encoded)} of {tokens}"
 
-    def batches(self, fields: Fields, encoded: Sides, model: object) -> Shuffled | Carried | Anywhere:
-        """A model that carries its state reads a whole file in order, one that sees a window reads random parts."""
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Shuffled | Carried | Anywhere | Packed:
+        """A model that carries its state reads a whole file, or packed texts, in order; one that sees a window reads
+        random parts of a file, or all windows of packed texts."""
         train, seed, texts = self.recipe.train, self.recipe.seed, encoded["target"]
         context = model.context if isinstance(model, Windowed) else None
-        if not self.whole_file:
+        if self.packed and isinstance(model, Fits):
+            raise UserError("data.pack is for models that read windows, and this one counts texts: set it to false.")
+        if self.packed and context is not None:
+            return Packed(texts, tokens=train.batch_tokens, window=context, seed=seed, ahead=True)
+        if not self.whole_file and not self.packed:
             if context is not None and (longest := int(texts.lengths.max()) + 1) > context:
                 raise UserError(
                     f"The longest text has {longest} tokens with its end, more than model.context = {context}: "
@@ -82,7 +88,8 @@ class TextCorpus(Corpus):
             rows = max(1, train.batch_tokens // context)
             return Anywhere(texts.tokens, rows=rows, window=context, seed=seed)
         window = self.recipe.data.window
-        return Carried(texts.tokens, rows=max(1, train.batch_tokens // window), window=window, seed=seed)
+        rows = max(1, train.batch_tokens // window)
+        return Carried(Joined(texts) if self.packed else texts.tokens, rows=rows, window=window, seed=seed)
 
     def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
         """The loss over the validation text, and a few samples."""
@@ -95,15 +102,17 @@ class TextCorpus(Corpus):
 
     def _likelihood(self, model: Scores, texts: Encoded, device: torch.device) -> tuple[float, int]:
         context = model.context if isinstance(model, Windowed) else None
-        if not self.whole_file:
+        joined = Joined(texts)
+        tokens = joined[np.arange(-1, len(joined))] if self.packed else texts.tokens
+        if not self.whole_file and not self.packed:
             each = [np.concatenate([[BOS], texts[i], [EOS]]) for i in range(len(texts))]
         elif context is not None:
-            each = [texts.tokens]
+            each = [tokens]
         else:  # side by side, each position as if a text began there: quick, and only slightly too high
-            rows = max(1, min(VALID_ROWS, (len(texts.tokens) - 1) // (2 * self.recipe.data.window)))
-            span = (len(texts.tokens) - 1) // rows
+            rows = max(1, min(VALID_ROWS, (len(tokens) - 1) // (2 * self.recipe.data.window)))
+            span = (len(tokens) - 1) // rows
             starts = np.arange(rows)[:, None] * span
-            found = carried_log_probs(model, texts.tokens[starts + np.arange(span + 1)], device=device)
+            found = carried_log_probs(model, tokens[starts + np.arange(span + 1)], device=device)
             return float(found.sum()), found.size
         scored = token_log_probs(model, each, device=device, stride=context or 0)
         return float(sum(values.sum() for values in scored)), sum(map(len, scored))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
-from regard.data.batches import Examples, Shuffled, validation_plan
-from regard.data.corruption import Masked, hide
+from regard.config import counted
+from regard.data.batches import Examples, Ordered, Shuffled
+from regard.data.corruption import Batches, Masked, Pairs
 from regard.data.fields import Fields, TextField
 from regard.data.in_memory import keep_texts
 from regard.data.sources import Text
+from regard.data.streams import Packed
 from regard.data.tokens import TextTokens
 from regard.interface import Fills, Learns, Sample, UserError
 from regard.look.attention import look_at_text, text_closely
@@ -21,6 +26,7 @@ from regard.new.choices import Made, Request
 from regard.new.text import new_text_model
 from regard.predict.blanks import fill_in, log_prob_of_each, pseudo_log_probs
 from regard.predict.decoding import Decoding
+from regard.predict.search import room
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.score.likelihood import perplexity
@@ -31,41 +37,73 @@ from regard.tasks.language import ImportedText, WorldText, refuse_check
 from regard.train.corpus import SHOWN_SAMPLES, VALID_TOKENS, Corpus, Metrics, Sides
 
 BLANK = "[MASK]"
+SHOWN_WORDS = 40  # of a sample
 
 
-class MaskedCorpus(Corpus):
-    """Separate texts; what is hidden of them changes from epoch to epoch, and never in validation."""
+class CorruptedCorpus(Corpus):
+    """Texts, packed or by themselves, that are corrupted differently in each epoch, and always the same in validation."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         self.noun = recipe.data.unit
-        if recipe.data.unit == "file":
-            raise UserError('A masked language model reads separate texts: set data.unit to "line" or "paragraph".')
+        self.whole_file = recipe.data.unit == "file"
+        if self.whole_file and not recipe.data.pack:
+            raise UserError(f'{recipe.task.name} reads a whole file in windows: set data.pack to true, or another unit.')
 
-    def batches(self, fields: Fields, encoded: Sides, model: object) -> Masked:
-        tokenizer, recipe = fields.tokenizer(), self.recipe
-        texts = Shuffled(Examples(fields, encoded), tokens=recipe.train.batch_tokens, seed=recipe.seed)
-        return Masked(texts, first=tokenizer.offset, vocab=tokenizer.size, seed=recipe.seed)
+    def amount(self, encoded: Sides) -> str:
+        tokens = counted(len(encoded["source"].tokens), "token")
+        return tokens if self.whole_file else f"{super().amount(encoded)} of {tokens}"
+
+    def texts(self, fields: Fields, encoded: Sides, model: object, *, seed: int | None, tokens: int) -> Batches:
+        """Batches of texts as sources; with `seed` None always the same."""
+        if self.recipe.data.pack:
+            return Packed(encoded["source"], tokens=tokens, window=self.window(model), seed=seed)
+        examples = Examples(fields, {"source": encoded["source"]})
+        return Ordered(examples, tokens=tokens) if seed is None else Shuffled(examples, tokens=tokens, seed=seed)
+
+    def window(self, model: object) -> int:
+        """The tokens of packed texts that are read at once."""
+        return min(self.recipe.data.window, room(model) or math.inf)
+
+    @abstractmethod
+    def corrupted(self, texts: Batches, fields: Fields, seed: int) -> Batches: ...
+
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Batches:
+        seed, tokens = self.recipe.seed, self.recipe.train.batch_tokens
+        return self.corrupted(self.texts(fields, encoded, model, seed=seed, tokens=tokens), fields, seed)
 
     def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
-        """The loss over hidden tokens of the validation texts, the same ones each time, and a few blanks filled in."""
-        examples, tokenizer, nll, tokens = Examples(run.fields, encoded), run.tokenizer(), 0.0, 0
+        """The loss over the validation texts, and a few blanks filled in."""
+        texts = self.texts(run.fields, encoded, run.model, seed=None, tokens=VALID_TOKENS)
+        batches, nll, tokens = self.corrupted(texts, run.fields, 0), 0.0, 0
         with torch.inference_mode():
-            for number, indices in enumerate(validation_plan(*examples.lengths, tokens=VALID_TOKENS)):
-                batch = hide(examples.collate(indices), first=tokenizer.offset, vocab=tokenizer.size, seed=(0, number))
-                loss = run.model.loss(batch.to(run.device))  # type: ignore[operator]
+            for index in range(batches.count(0)):
+                loss = run.model.loss(batches.get(0, index).to(run.device))  # type: ignore[operator]
                 nll, tokens = nll + float(loss.nll), tokens + loss.tokens
         found = {LOSS.key: nll / tokens, "tokens": float(tokens), PERPLEXITY.key: perplexity(-nll, tokens)}
-        return found, tuple(samples(run, [text for (text,) in self.valid[:SHOWN_SAMPLES]]))
+        return found, tuple(samples(run, [text for text, *_ in islice(self.held("valid"), SHOWN_SAMPLES)]))
+
+
+class MaskedCorpus(CorruptedCorpus):
+    """Texts with hidden words; pairs of texts where the model is also to say which of them follow each other."""
+
+    def texts(self, fields: Fields, encoded: Sides, model: object, *, seed: int | None, tokens: int) -> Batches:
+        if not vars(self.recipe.model).get("follows"):
+            return super().texts(fields, encoded, model, seed=seed, tokens=tokens)
+        return Pairs(fields, encoded["source"], tokens=tokens, window=self.window(model), seed=seed or 0)
+
+    def corrupted(self, texts: Batches, fields: Fields, seed: int) -> Batches:
+        tokenizer = fields.tokenizer()
+        return Masked(texts, first=tokenizer.offset, vocab=tokenizer.size, seed=seed)
 
 
 def samples(run: Run, texts: Sequence[str]) -> Iterator[Sample]:
-    """Each text with its middle word hidden, and what the model puts there."""
+    """Each text, or its first words, with the middle word hidden, and what the model puts there."""
     for text in texts:
-        words = text.split()
+        words = text.split()[:SHOWN_WORDS]
         if words:
             shown = " ".join([*words[: len(words) // 2], BLANK, *words[len(words) // 2 + 1 :]])
-            yield Sample(shown, text, fill_in(run, [shown], Decoding(blank=BLANK))[0].text)
+            yield Sample(shown, " ".join(words), run.task.answer(run, [shown], Decoding(blank=BLANK))[0].text)
 
 
 def outcomes(run: Run, examples: Sequence[tuple[str]], how: Decoding | None) -> list[Any]:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from regard.tasks import Task, classification, language, masked, pictures, tagging, translation
+from regard.tasks import (
+    Task,
+    classification,
+    denoising,
+    language,
+    masked,
+    pictures,
+    pretraining,
+    tagging,
+    translation,
+)
 
-EVERY = (translation, language, masked, classification, tagging, pictures)
+EVERY = (translation, language, masked, denoising, pretraining, classification, tagging, pictures)
 TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in EVERY}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
@@ -54,8 +55,8 @@ class Corpus:
         return fields
 
     def fits(self, example: Sequence[Sized]) -> bool:
-        """Return whether an encoded example is neither empty nor too long."""
-        longest = self.recipe.tokens.longest
+        """Return whether an encoded example is neither empty nor too long; packed texts are cut, never left out."""
+        longest = math.inf if self.recipe.data.pack else self.recipe.tokens.longest
         return all(0 < len(ids) <= longest for ids in example[:2])
 
     def batches(self, fields: Fields, encoded: Sides, model: object) -> Any:
