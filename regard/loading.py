@@ -53,8 +53,8 @@ def read_recipe(
 
 
 def apply_settings(table: dict[str, Any], settings: Iterable[str]) -> tuple[set[str], list[str]]:
-    """Put `section.key=value` settings in a recipe's tables; return their keys, and remarks about them. Another model, or
-    preset, has none of the settings of the one before."""
+    """Put `section.key=value` settings in a recipe's tables; return their keys, and remarks about them. Another model,
+    or preset, has none of the settings of the one before."""
     remarks = []
     typed = {setting.split("=")[0].strip(): setting for setting in settings}
     chosen = [typed[key] for key in ("model.name", "model.preset") if key in typed]

@@ -71,7 +71,7 @@ class Run:
 
     @property
     def opening(self) -> list[int]:
-        """Return the ids before a text: <bos>; in packed texts the <eos> of the text before; or in one long text the line
+        """Return the ids before a text: <bos>; in packed texts the <eos> of the text before; in one long text the line
         end before it, if that is a token."""
         if self.recipe.data.pack and not self.whole_file:
             return [EOS]

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data import sources
-from regard.data.streams import Anywhere, Carried, spans
+from regard.data.batches import Encoded
+from regard.data.streams import Anywhere, Carried, Joined, Packed, spans
 from regard.data.tokens import Tokenizer
-from regard.interface import Batch
+from regard.interface import EOS, Batch
 
 SEED = 7
 lengths = st.integers(2, 97)
@@ -96,12 +97,72 @@ def test_anywhere_is_everywhere():
     assert starts == set(range(16))  # the last token is reached, and the first
 
 
+# Packed
+
+FIRST = 5  # no token of these texts is a special one
+several = st.lists(st.integers(1, 17), min_size=1, max_size=9)
+
+
+def made_of(lengths: list[int]) -> Encoded:
+    return Encoded(FIRST + text(sum(lengths)), np.cumsum([0, *lengths]))
+
+
+def joined(texts: Encoded) -> list[int]:
+    return [token for place in range(len(texts)) for token in (*texts[place].tolist(), EOS)]
+
+
+def windows_of(packed: Packed, epoch: int) -> np.ndarray:
+    """All windows of an epoch, without the <eos> at the end of a source."""
+    read = [packed.get(epoch, index) for index in range(packed.count(epoch))]
+    assert all(batch.first.mask.all() and batch.size <= packed.rows for batch in read)  # nothing is padding
+    if packed.ahead:
+        return np.concatenate([places(batch) for batch in read])
+    rows = np.concatenate([batch.first.values.numpy() for batch in read])
+    assert (rows[:, -1] == EOS).all()
+    return rows[:, :-1]
+
+
+@given(lengths=several)
+def test_joined_texts_are_one_stream_without_an_end(lengths):
+    texts = made_of(lengths)
+    stream, whole = Joined(texts), joined(texts)
+    assert len(stream) == len(whole)
+    assert stream[np.arange(-2, 2 * len(whole))].tolist() == [*whole, *whole, *whole][len(whole) - 2 :]
+
+
+@given(lengths=several, window=st.integers(2, 40), seed=seeds, epoch=epochs, ahead=st.booleans())
+def test_packed_windows_read_every_token_whatever_the_length_of_its_text(lengths, window, seed, epoch, ahead):
+    texts = made_of(lengths)
+    packed, whole = Packed(texts, tokens=3 * window, window=window, seed=seed, ahead=ahead), joined(texts)
+    rows = windows_of(packed, epoch)
+    twice = [*whole, *whole, *whole]
+    assert all(any(twice[at : at + len(row)] == row for at in range(len(whole))) for row in rows.tolist())
+    read = rows[:, 1:] if ahead else rows
+    assert set(read.ravel().tolist()) == set(whole)
+    assert read.size < len(whole) + read.shape[1]  # less than a window is read twice
+    assert read.shape[1] <= window - (not ahead)
+
+
+def test_each_epoch_packs_in_another_way_and_validation_in_one():
+    texts = made_of([17, 3, 29, 8, 40])
+    packed = Packed(texts, tokens=26, window=13, seed=SEED)
+    assert len({str(np.sort(windows_of(packed, epoch), 0).tolist()) for epoch in range(6)}) > 3  # other cuts
+    fixed = Packed(texts, tokens=26, window=13, seed=None)
+    assert windows_of(fixed, 0).tolist() == windows_of(fixed, 3).tolist()
+    assert windows_of(fixed, 0)[0].tolist() == joined(texts)[:12]
+
+
 # Both
 
 
-@pytest.mark.parametrize("kind", [Carried, Anywhere])
+def ahead(tokens: np.ndarray, *, rows: int, window: int, seed: int) -> Packed:
+    texts = Encoded(FIRST + tokens, np.array([0, 30, len(tokens)]))
+    return Packed(texts, tokens=rows * window, window=window, seed=seed, ahead=True)
+
+
+@pytest.mark.parametrize("kind", [Carried, Anywhere, ahead])
 def test_batches_are_a_function_of_seed_epoch_and_index(kind):
-    def all_of(stream: Carried | Anywhere, epoch: int) -> list[list[list[int]]]:
+    def all_of(stream: Carried | Anywhere | Packed, epoch: int) -> list[list[list[int]]]:
         return [places(stream.get(epoch, index)).tolist() for index in range(stream.count(epoch))]
 
     one, same, other = (kind(text(97), rows=3, window=11, seed=seed) for seed in (SEED, SEED, SEED + 1))

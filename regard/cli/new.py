@@ -19,8 +19,8 @@ SETTING = re.compile(r"\w+\.\w+=")
 def new(
     task: Annotated[str, typer.Argument(help=f"The task: {', '.join(task_names())}.")],
     files: Annotated[list[str] | None, typer.Argument(metavar="[FILES … section.key=value …]")] = None,
-    # the training data: a text, a table of texts and labels, or tagged words; for translation see --source; and settings
-    # that replace those that are chosen, as in model.name=gpt
+    # the training data: a text, a table of texts and labels, or tagged words; for translation see --source; and
+    # settings that replace those that are chosen, as model.name=gpt
     source: str
     | None = None,  # translation: the file of sources; with one FILE: the field of the text, or of the words
     target: str | None = None,  # translation: the file of targets; with one FILE: the field of the label, tag or target

@@ -2,11 +2,11 @@
 
 masked     of 15 % of the tokens, 80 % become <mask>, 10 % another token, 10 % stay; the model is asked for all of them,
            and does not know which were changed                                                 Devlin 2019, section 3.1
-pairs      a text is cut in two, a <eos> b; in half of the cases b is a part of another text, and the model is also asked
+pairs      a text is cut in two, a <eos> b; in half of the cases b is a part of another text; the model is also asked
            whether b follows a                                                                  Devlin 2019, section 3.1
 spans      15 % of the tokens, in spans of 3 on average, become one sentinel each; the target is
            sentinel, span, sentinel, span …                                                     Raffel 2020, section 3.1
-infilling  30 % of the tokens, in spans of Poisson(3) tokens, become one <mask> each, and a span of none is a <mask> more;
+infilling  30 % of the tokens, in spans of Poisson(3) tokens, become one <mask> each, and a span of none is one more;
            the sentences are permuted; the target is the whole text                             Lewis 2020, section 2.2
 
 What is hidden is a function of (seed, epoch, index), so that every epoch hides other tokens (Liu 2019) and a training
@@ -98,8 +98,8 @@ class Masked:
 
 
 class Pairs:
-    """Batches of next-sentence pairs, a <eos> b <eos>, of at most `window` tokens; beside["follows"] is 1 where b follows
-    a in its text. A longer text is read in several stretches, cut elsewhere in each epoch."""
+    """Batches of next-sentence pairs, a <eos> b <eos>, of at most `window` tokens; beside["follows"] is 1 where b
+    follows a in its text. A longer text is read in several stretches, cut elsewhere in each epoch."""
 
     carries = 0
 
@@ -110,7 +110,7 @@ class Pairs:
         self.plan = lru_cache(maxsize=1)(self._plan)
 
     def _stretches(self, epoch: int) -> Integers:
-        """(stretches, 3): the text, the first token and the number of tokens of all that can be cut in two."""
+        """(stretches, 3): the text, its first token and the number of tokens, two or more."""
         shifts = np.random.default_rng([self.seed, epoch]).integers(self.most, size=len(self.texts))
         found = []
         for text, (length, shift) in enumerate(zip(self.texts.lengths.tolist(), shifts.tolist(), strict=True)):
@@ -130,11 +130,12 @@ class Pairs:
         random = np.random.default_rng([self.seed, epoch, index])
         chosen = self.stretches(epoch)[self.plan(epoch)[index]]
         follows = random.random(len(chosen)) < 0.5
-        rows = [self._pair(*stretch, bool(real), random) for stretch, real in zip(chosen.tolist(), follows, strict=True)]
+        rows = [self._pair(row, bool(real), random) for row, real in zip(chosen.tolist(), follows, strict=True)]
         batch = self.fields.batch({"source": rows})
         return dataclasses.replace(batch, beside={"follows": torch.from_numpy(follows.astype(np.int64))[:, None]})
 
-    def _pair(self, text: int, begin: int, length: int, follows: bool, random: np.random.Generator) -> Integers:
+    def _pair(self, stretch: Sequence[int], follows: bool, random: np.random.Generator) -> Integers:
+        text, begin, length = stretch
         whole = self.texts[text][begin : begin + length]
         cut = int(random.integers(1, length))
         second = whole[cut:] if follows else self._other(text, length - cut, random)
@@ -210,7 +211,7 @@ def infill(ids: Integers, random: np.random.Generator) -> Integers:
 
 
 def sentences_of(ids: Integers, ends: Integers) -> list[Integers]:
-    """A text in sentences; `ends` are the tokens that end one, as <eos> does. An <eos> after such a token belongs to it."""
+    """A text in sentences; `ends` are the tokens that end one, as <eos> does, which may follow such a token."""
     last = np.isin(ids, ends) & ~np.append(ids[1:] == EOS, False) | (ids == EOS)
     return [part for part in np.split(ids, np.flatnonzero(last) + 1) if len(part)]
 

@@ -234,8 +234,8 @@ class Text(TrainAndValid):
     """One file of plain text, for a language model; plain or compressed."""
 
     unit: Unit = "line"  # one text is a line, a paragraph (blank lines between them) or the whole file
-    window: Positive = 128  # tokens of a whole file that a recurrent model reads per step (truncated backpropagation)
-    pack: bool = False  # join texts, <eos> between them, and cut windows of model.context, or else of data.window, tokens
+    window: Positive = 128  # tokens read at once, of packed texts or by a recurrent model (truncated backpropagation)
+    pack: bool = False  # join texts, <eos> between them, and cut windows as long as model.context, or else data.window
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         return enumerate(TEXTS[self.unit](path), start=1)

@@ -1,4 +1,4 @@
-"""Restoring a text with blanks by a model that was trained to undo noise: it writes the missing words, or all of them."""
+"""Restoring a text with blanks by a model that was trained to undo noise: it writes what is missing, or the text."""
 
 from __future__ import annotations
 

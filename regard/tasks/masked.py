@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,14 +40,15 @@ SHOWN_WORDS = 40  # of a sample
 
 
 class CorruptedCorpus(Corpus):
-    """Texts, packed or by themselves, that are corrupted differently in each epoch, and always the same in validation."""
+    """Texts, packed or by themselves, that are corrupted differently in each epoch, and in one way for validation."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         self.noun = recipe.data.unit
         self.whole_file = recipe.data.unit == "file"
         if self.whole_file and not recipe.data.pack:
-            raise UserError(f'{recipe.task.name} reads a whole file in windows: set data.pack to true, or another unit.')
+            what = f'data.unit = "file" is read in windows for {recipe.task.name}'
+            raise UserError(f"{what}: set data.pack to true, or data.unit to line or paragraph.")
 
     def amount(self, encoded: Sides) -> str:
         tokens = counted(len(encoded["source"].tokens), "token")
@@ -63,7 +63,7 @@ class CorruptedCorpus(Corpus):
 
     def window(self, model: object) -> int:
         """The tokens of packed texts that are read at once."""
-        return min(self.recipe.data.window, room(model) or math.inf)
+        return min(self.recipe.data.window, room(model) or self.recipe.data.window)
 
     @abstractmethod
     def corrupted(self, texts: Batches, fields: Fields, seed: int) -> Batches: ...

@@ -21,7 +21,7 @@ from regard.tasks import denoising, language, masked
 def new(asked: Request) -> Made:
     """A recipe for the objective of the model that was asked for."""
     model = asked.model or TASK.model
-    (recipe, reasons) = new_text_model(replace(asked, task=objective_of(TASK, model), model=model), packed=True)
+    recipe, reasons = new_text_model(replace(asked, task=objective_of(TASK, model), model=model), packed=True)
     changes = MODELS[model].objective
     reasons |= {f"model.{key}": f"pre-training of {model} needs it." for key in changes}
     return replace(recipe, task=TASK, model=replace(recipe.model, **changes)), reasons
@@ -31,8 +31,8 @@ def demo(run: Run, tuned: Run, scratch: Run) -> Iterator[str]:
     """Accuracy on unseen sentences after a few labelled ones, with and without pre-training."""
     data = tuned.recipe.data
     texts, gold = zip(*(example for _, *example in data.lines("test", tuned.recipe.folder)), strict=True)
-    outputs = ([answer.text for answer in each.predict(texts)] for each in (tuned, scratch))
-    with_it, without, gain = paired_bootstrap(ACCURACY, *outputs, gold)
+    ours, theirs = ([answer.text for answer in each.predict(texts)] for each in (tuned, scratch))
+    with_it, without, gain = paired_bootstrap(ACCURACY, ours, theirs, gold)
     labelled = len(list(data.lines("train", tuned.recipe.folder)))
     yield f"\n{len(texts)} unseen sentences, after {labelled} labelled ones:"
     yield f"  accuracy {with_it.mean:.1f} % with pre-training, {without.mean:.1f} % from scratch"
