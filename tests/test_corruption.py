@@ -83,7 +83,7 @@ def test_of_a_hundred_tokens_fifteen_are_hidden_in_spans_of_three() -> None:
     for seed in range(200):
         source, target = corrupt_spans(ids, rng(seed))
         assert len(target) - 50 == IN_SPANS * 1000 and len(source) - 50 == 850  # 50 spans, whatever the seed
-        for begin, end in pieces(ids, span_lengths(1000, rng(seed)), rng(seed)):
+        for begin, end, _ in pieces(ids, span_lengths(1000, rng(seed)), rng(seed)):
             hidden[begin:end] += 1
     assert IN_SPANS * 1000 / 50 == MEAN_SPAN
     ends, middle = (hidden[:30].mean() + hidden[-30:].mean()) / 2, hidden[30:-30].mean()
@@ -112,7 +112,7 @@ def test_infilling_keeps_the_others_in_their_order(ids: np.ndarray, seed: int) -
     kept = read[read != MASK].tolist()
     assert is_part(kept, ids.tolist()) and kept.count(EOS) == ids.tolist().count(EOS)
     hidden, words = len(ids) - len(kept), int((ids != EOS).sum())
-    assert hidden <= round(INFILLED * words)
+    assert hidden <= round(INFILLED * words) and len(read) <= len(ids)
     assert hidden == round(INFILLED * words) or words < 20  # few words cannot stand between many masks
 
 

@@ -23,16 +23,19 @@ DEMOS = [
 
 @pytest.mark.parametrize("task, name", DEMOS)
 def test_a_demo_measures_and_says_what_to_do_next(tmp_path: Path, task: str, name: str) -> None:
-    recipe, _ = read_recipe(shipped(name), TINY)
-    for _ in Session(recipe, tmp_path / "run").steps():
-        pass
-    run = load(tmp_path / "run")
-    said = "\n".join(map(str, TASKS[task].demo(run)))
+    folders = [tmp_path / name for name in ("run", *TASKS[task].stages)]
+    for folder, stage in zip(folders, (name, *TASKS[task].stages), strict=True):
+        recipe, _ = read_recipe(shipped(stage), TINY)
+        if recipe.train.from_:
+            recipe, _ = read_recipe(shipped(stage), [*TINY, f"train.from={folders[0]}"])
+        for _ in Session(recipe, folder).steps():
+            pass
+    said = "\n".join(map(str, TASKS[task].demo(*map(load, folders))))
     assert "7 unseen sentences" in said and "Next:" in said and f"{tmp_path / 'run'}" in said
 
 
 def test_every_task_but_pictures_has_a_demo() -> None:
-    assert {task for task, _ in DEMOS} == TASKS.keys() - {"pictures"}
+    assert {task for task, _ in DEMOS} == TASKS.keys() - {"pictures", "denoising"}
 
 
 def test_a_task_without_a_demo_says_so(call: Call) -> None:

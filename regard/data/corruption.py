@@ -162,16 +162,17 @@ def placed(lengths: Integers, words: int, random: np.random.Generator) -> Iterat
     return zip((ends - lengths).tolist(), ends.tolist(), strict=True)
 
 
-def pieces(ids: Integers, lengths: Integers, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Where spans of so many words are in a text, from left to right; one that meets <eos> is two."""
+def pieces(ids: Integers, lengths: Integers, random: np.random.Generator) -> Iterator[tuple[int, int, bool]]:
+    """Where spans of so many words are in a text, from left to right, and True; one that meets <eos> goes on after it,
+    with False."""
     places = np.flatnonzero(ids != EOS)
     for begin, end in placed(lengths, len(places), random):
         if begin == end:
             here = int(places[begin]) if begin < len(places) else len(ids)
-            yield here, here
+            yield here, here, True
             continue
         for run in np.split(places[begin:end], np.flatnonzero(np.diff(places[begin:end]) > 1) + 1):
-            yield int(run[0]), int(run[-1]) + 1
+            yield int(run[0]), int(run[-1]) + 1, bool(run[0] == places[begin])
 
 
 def span_lengths(words: int, random: np.random.Generator) -> Integers:
@@ -188,7 +189,7 @@ def corrupt_spans(ids: Integers, random: np.random.Generator) -> tuple[Integers,
     source, target, done = [], [], 0
     words = int((ids != EOS).sum())
     spans = pieces(ids, span_lengths(words, random), random) if words else ()
-    for number, (begin, end) in enumerate(islice(spans, SENTINELS)):
+    for number, (begin, end, _) in enumerate(islice(spans, SENTINELS)):
         sentinel = [SENTINEL + number]
         source += [ids[done:begin], sentinel]
         target += [sentinel, ids[begin:end]]
@@ -200,12 +201,14 @@ def infill(ids: Integers, random: np.random.Generator) -> Integers:
     """BART's infilling: each span of Poisson(3) tokens, together 30 % of all, becomes one <mask>."""
     words = int((ids != EOS).sum())
     wanted = round(INFILLED * words)
-    lengths = random.poisson(MEAN_SPAN, size=wanted + 1)  # more than are needed
+    lengths = random.poisson(MEAN_SPAN, size=wanted)
     before = lengths.cumsum() - lengths
     lengths = np.minimum(lengths, wanted - before)[before < wanted][: words - wanted + 1]
+    empty = lengths == 0
+    lengths = lengths[~empty | (empty.cumsum() <= lengths.sum() - (~empty).sum())]  # so that no text becomes longer
     kept, done = [], 0
-    for begin, end in pieces(ids, lengths, random):
-        kept += [ids[done:begin], [MASK]]
+    for begin, end, first in pieces(ids, lengths, random):
+        kept += [ids[done:begin], *([[MASK]] if first else [])]
         done = end
     return np.concatenate([*kept, ids[done:]])
 

@@ -137,7 +137,7 @@ TASK = Task(
     outcomes=outcomes,
     score=score,
     demo=demo,
-    decoding=Decoding(beam=5, blank=BLANK),
+    decoding=Decoding(blank=BLANK),
     look=look_at_translation,
     look_closely=translation_closely,
     log_probs=log_prob_of_each,
