@@ -163,8 +163,8 @@ def placed(lengths: Integers, words: int, random: np.random.Generator) -> Iterat
 
 
 def pieces(ids: Integers, lengths: Integers, random: np.random.Generator) -> Iterator[tuple[int, int, bool]]:
-    """Where spans of so many words are in a text, from left to right, and True; one that meets <eos> goes on after it,
-    with False."""
+    """Where spans of so many words are in a text, from left to right, and True; one that meets <eos> continues after
+    it, with False."""
     places = np.flatnonzero(ids != EOS)
     for begin, end in placed(lengths, len(places), random):
         if begin == end:

@@ -6,7 +6,7 @@ Carried   The text is cut into as many stretches as there are rows; window i + 1
           ended, so that a recurrent model carries its state over. Each epoch shifts the cuts.
 Anywhere  Rows begin at random positions, for models that see one window and nothing before it.
 Packed    Texts are joined, <eos> after each, and cut into windows: no text is too long, and nothing is padding. Each
-          epoch shifts the cuts, and the last window goes on with the beginning, so that every token is read.
+          epoch shifts the cuts, and the last window continues with the beginning, so that every token is read.
 
 Which tokens meet in a batch is a function of (seed, epoch, index).
 """
@@ -24,7 +24,7 @@ from regard.interface import EOS, Batch, Padded
 
 
 class Joined:
-    """Texts as one stream, <eos> after each, of which places are read; it goes on with its beginning."""
+    """Texts as one stream, <eos> after each, of which places are read; after its end it begins again."""
 
     def __init__(self, texts: Encoded) -> None:
         self.tokens = texts.tokens

@@ -33,7 +33,7 @@ class Decoding(Settings):
     longest_source: Annotated[int, between(1, 1_000_000)] = 1000  # most tokens of an input line; a longer line is cut
     batch_tokens: Positive = 4096  # batch size: tokens of all hypotheses, padding included
     blank: str = (
-        "[MASK]"  # what marks a blank in a text for a masked language model; elsewhere it is a text like others
+        "[MASK]"  # what marks a blank in a text, for a model that fills blanks; elsewhere it is a text like others
     )
     replace_unknown: bool = False  # replace each <unk> by the source word with the highest attention weight
 

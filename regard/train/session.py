@@ -249,7 +249,7 @@ class Session:
         """Yield the first training texts, side after side: as written, in tokens, and decoded again."""
         texts = [field for side in self.fields if isinstance(field := self.fields[side], TextField)]
         for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
-            for text, field in zip(example, texts, strict=False):
+            for text, field in dict(zip(example, texts, strict=False)).items():  # denoising has one text on both sides
                 beginning = text[:EXAMPLE]
                 shown = [piece.text for piece in field.tokenizer.pieces(beginning)]
                 yield beginning, shown, field.tokenizer.decode(field.tokenizer.encode(beginning))
