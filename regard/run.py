@@ -21,7 +21,7 @@ from regard.config import unknown
 from regard.data.fields import Fields
 from regard.data.files import reason
 from regard.data.in_memory import rows_of
-from regard.data.sources import examples
+from regard.data.sources import BETWEEN, examples
 from regard.data.tokens import Tokenizer
 from regard.interface import BOS, EOS, UNK, Batch, Encodes, Fits, Padded, UserError
 from regard.models import design_of
@@ -201,12 +201,20 @@ class Run:
         """Return raw examples in memory, or those of a file in the training data's format."""
         if isinstance(data, str | Path):
             return list(examples(self.recipe.data.reading([Path(data)]), "valid", Path.cwd(), whole=True))
-        return [tuple(map(spaced, row)) if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
+        between = BETWEEN if self.recipe.data.paired else " "
+        rows = [row if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
+        if self.recipe.data.paired:
+            rows = [(row[:2], row[2]) if len(row) == 3 else row for row in rows]
+        return [tuple(spaced(part, between) for part in row) for row in rows]
 
 
-def spaced(part: Any) -> Any:
-    """Return words, or their tags, in one text, as a file would have them; keep anything else."""
-    return " ".join(part) if isinstance(part, list | tuple) and all(isinstance(word, str) for word in part) else part
+def spaced(part: Any, between: str = " ") -> Any:
+    """Return words, tags or several texts in one text, as a file would have them, numbers as texts; keep the rest."""
+    if isinstance(part, int | float):
+        return str(part)
+    if isinstance(part, list | tuple) and all(isinstance(word, str) for word in part):
+        return between.join(part)
+    return part
 
 
 @torch.inference_mode()

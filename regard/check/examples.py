@@ -22,7 +22,7 @@ from regard.check.faults import BIT, FAULTS, LABELLED, LEAKS, LEFT_OUT, NOT_SOUN
 from regard.check.scan import NAMED, Reports, Scan, known_characters
 from regard.check.unusual import RATIO, Usual, compare, swapped
 from regard.config import counted
-from regard.data.fields import LabelField
+from regard.data.fields import LabelField, TextField
 from regard.data.files import refuse_to_overwrite
 from regard.data.sources import Line, Split
 from regard.data.text import encodable
@@ -52,8 +52,9 @@ def check_examples(recipe: Recipe, write: Path | None, on_example: Callable[[], 
     example that was read."""
     kind = recipe.task.fields["target"]
     names = kind if issubclass(kind, LabelField) else None
+    beside = not issubclass(kind, TextField)  # the target is no text
     if write is not None:
-        if names:
+        if beside:
             raise UserError(
                 f"A clean copy can be written for translation only: correct the files for {recipe.task.name} yourself."
             )
@@ -82,13 +83,13 @@ def check_examples(recipe: Recipe, write: Path | None, on_example: Callable[[], 
     usual = compare(train, valid)
     scans: dict[Split, Scan] = {"train": train, "valid": valid}
     for split, scan in scans.items():
-        if names:
+        if beside:
             scan.faults &= np.array(LABELLED, np.uint32)
         if not (problems or scan.free_of(NOT_SOUND | BIT["long"]).any()):
             least = f"at least one with text on both sides, of at most {recipe.tokens.longest} tokens"
             problems[f"There is no pair to use in the {split} data: give {least}."] = None
-    wording = Wording(recipe, writable=not names)
-    if not names and swapped(train, valid):
+    wording = Wording(recipe, writable=not beside)
+    if not beside and swapped(train, valid):
         why = "each has the letters of the other side of train; swap them"
         problems[f"{wording.where('valid', None)}: source and target seem to be in swapped order, since {why}."] = None
     dropped: dict[Split, dict[str, int]] = {}

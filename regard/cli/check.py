@@ -33,6 +33,7 @@ def check(
 
     The exit code is 1 if there are errors. --write keeps the examples that pass.
     """
+    from regard.data.fields import TextField
     from regard.show.progress import counting_bar
 
     read = recipe_with(recipe, settings, trust_code=trust_code)
@@ -50,12 +51,13 @@ def check(
     for finding in checked.findings:
         out.print(finding.severity, style="red" if finding.severity == "error" else "yellow", end=": ")
         out.print(finding.text)
-    words = read.task.words
+    words, written = read.task.words, issubclass(read.task.fields["target"], TextField)
     for split, facts in checked.summary.items():
         passes = int(facts.passes * 10_000) / 100  # 100 only where all do
         several = f"; {facts.several:,} with {words.another}" if facts.several else ""
         out.print(f"{split}: {counted(facts.pairs, words.example)}, {passes} % pass{several}")
-        for side, name in enumerate(words.sides[:1] if facts.labels else words.sides):
+        texts = [words.sides[side] for side in range(2 if written else 1)]
+        for side, name in enumerate(texts):
             if facts.words[side]:
                 out.print(
                     f"  {name}: {counted(facts.words[side], 'word')}, {counted(facts.characters[side], 'character')}, "

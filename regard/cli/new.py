@@ -24,6 +24,7 @@ def new(
     source: str
     | None = None,  # translation: the file of sources; with one FILE: the field of the text, or of the words
     target: str | None = None,  # translation: the file of targets; with one FILE: the field of the label, tag or target
+    second: str | None = None,  # with one FILE: the field of a second text, which is read after the first
     valid: Annotated[list[str] | None, typer.Option(metavar="A [B]")] = None,
     # the validation file, or two; by default a validation split is held out from the training data
     file: str | None = None,  # the same as FILES: one .jsonl, .tsv or .csv file
@@ -50,9 +51,8 @@ def new(
     for setting in settings:  # what is chosen depends on the model
         model = setting.partition("=")[2] if setting.startswith("model.name=") else model
     folder = output.absolute().parent.resolve()
-    asked = Request(
-        chosen, given, folder, tuple(valid or ()), source=source, target=target, model=model, kind=kind, unit=unit
-    )
+    fields = {"source": source, "target": target, "second": second}
+    asked = Request(chosen, given, folder, tuple(valid or ()), **fields, model=model, kind=kind, unit=unit)
     with err.status("Reading the data …"):
         recipe, reasons = chosen.new(asked)
         if other := [setting for setting in settings if not setting.startswith("model.name=")]:

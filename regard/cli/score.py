@@ -116,7 +116,7 @@ def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:
     from regard.data.fields import TextField
     from regard.data.sources import Table, examples, parallel
 
-    side_by_side = len(files) == 2 and run.task.fields.get("source") is TextField  # whatever it was trained on
+    side_by_side = len(files) == 2 and isinstance(run.fields.get("source"), TextField)  # whatever it was trained on
     data = parallel(files) if side_by_side else run.recipe.data.reading(files)
     if type(data) is Table and type(run.recipe.data) is not Table:
         err.print(f"{files[0]}: field {data.source!r} is taken for the source, {data.target!r} for the target.")

@@ -98,7 +98,9 @@ class Encoded:
     @property
     def consistent(self) -> bool:
         """Whether the offsets cut all of the tokens into sequences."""
-        flat = all(each.ndim == 1 and each.dtype.kind in "iu" for each in (self.tokens, self.offsets))
+        flat = all(
+            each.ndim == 1 and each.dtype.kind in kinds for each, kinds in ((self.tokens, "iuf"), (self.offsets, "iu"))
+        )
         if not flat or not len(self.offsets) or self.lengths.min(initial=0) < 0:
             return False
         return bool(self.offsets[0] == 0 and self.offsets[-1] == len(self.tokens))

@@ -1,8 +1,10 @@
 """Fields: one side of an example, from its raw value to an array and to a padded batch.
 
-text       ids of tokens, <eos> at the end, <bos> in front where a model is to write it
+text       ids of tokens, <eos> at the end, <bos> in front where a model is to write it; also several texts
 label      one of a few names for the whole example          tags   one for each word
-spelling   the bytes of each word                            Each kind of field is a class here or beside its task.
+number     one number for the whole example                  span   where an answer begins and ends in the source
+choice     which of the answers in the source is right       Each kind of field is a class here or beside its task.
+spelling   the bytes of each word                            firsts the first piece of each word
 
 A run keeps its fields in one file, fields.json. Its users rely on it, so anything invalid is refused when it is read.
 """
@@ -10,7 +12,10 @@ A run keeps its fields in one file, fields.json. Its users rely on it, so anythi
 from __future__ import annotations
 
 import json
+import math
+import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -26,8 +31,23 @@ from regard.config import choose
 from regard.data.files import read_own, reason
 from regard.data.imported_tokens import Imported
 from regard.data.marian_tokens import Marian
-from regard.data.tokens import PairTokens, Tokenizer, is_texts
-from regard.interface import BOS, EOS, PAD, SPECIALS, Batch, Ids, Label, Padded, Shape, Shapes, TagIds, UserError
+from regard.data.text import BETWEEN
+from regard.data.tokens import PairTokens, Piece, Tokenizer, is_texts, normal
+from regard.interface import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    Batch,
+    Ids,
+    Label,
+    Padded,
+    Scalar,
+    Shape,
+    Shapes,
+    TagIds,
+    UserError,
+)
 
 Array = NDArray[Any]
 MULTIPLE = 2  # padded lengths are rounded up to it, so that few shapes occur
@@ -59,6 +79,10 @@ class Field(ABC):
         """Whether this is a single value, and not several."""
         return isinstance(raw, str)
 
+    def up_to(self, array: Array, tokens: int) -> Array:
+        """What belongs to the first tokens of the source, for a field that is read beside it."""
+        return array[: tokens * self.width]
+
     @classmethod
     def train(cls, raws: Iterable[Any]) -> Field:
         return cls()
@@ -69,6 +93,19 @@ class Field(ABC):
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Field:
         return cls()
+
+
+class Derived(Field):
+    """A field that is computed from several sides, or by means of another field."""
+
+    reads: ClassVar[tuple[str, ...]]  # the sides that it is computed from
+
+    @abstractmethod
+    def derive(self, fields: Fields, *raws: Sequence[Any]) -> list[Array]:
+        """One array per example, from the raw values of the sides that it reads."""
+
+    def encode(self, raws: Sequence[Any], *, continued: bool = False) -> list[Array]:
+        raise NotImplementedError(f"{self.kind} is computed from {' and '.join(self.reads)}")
 
 
 def rounded(lengths: Any, multiple: int = MULTIPLE) -> Any:
@@ -91,20 +128,55 @@ def padded(arrays: Sequence[Any], *, multiple: int, width: int = 1) -> Padded:
 
 class TextField(Field):
     """A text as tokens. `begins`: <bos> stands before it, so that a decoder can read all but the last column and
-    predict all but the first."""
+    predict all but the first. `parts`: it may be several texts, which are encoded apart, with <eos> between them."""
 
     kind = "text"
 
-    def __init__(self, tokenizer: Tokenizer, *, begins: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, begins: bool, parts: bool = False) -> None:
         self.tokenizer = tokenizer
         self.begins = begins
+        self.parts = parts
 
     @property
     def shape(self) -> Ids:
         return Ids(self.tokenizer.size)
 
     def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
-        return [np.array(ids, np.int32) for ids in self.tokenizer.encode_all(raws, continued=continued)]
+        if not self.parts:
+            return [np.array(ids, np.int32) for ids in self.tokenizer.encode_all(raws, continued=continued)]
+        several = [raw.split(BETWEEN) for raw in raws]
+        each = iter(self.tokenizer.encode_all([text for texts in several for text in texts], continued=continued))
+        return [self.join([next(each) for _ in texts]) for texts in several]
+
+    def join(self, texts: Sequence[Sequence[int]]) -> Array:
+        """The ids of several texts in one array."""
+        return np.array([token for text in texts for token in (EOS, *text)][1:], np.int32)
+
+    def cut(self, ids: Sequence[int], most: int) -> list[int]:
+        """At most so many tokens; of several texts the longest is cut first, so that none is lost."""
+        if len(ids) <= most or not self.parts:
+            return list(ids[:most])
+        texts = split_at_eos(ids)
+        level = water_level([len(text) for text in texts], most - len(texts) + 1)
+        return [int(token) for token in self.join([text[:level] for text in texts])]
+
+    def pieces(self, raw: str) -> list[Piece]:
+        """The tokens of `encode`, each with its position in `raw`; between two texts there is <eos>."""
+        found: list[Piece] = []
+        at = 0
+        for text in raw.split(BETWEEN) if self.parts else [raw]:
+            words = found[-1].word + 1 if found else 0
+            if at:
+                found.append(Piece(EOS, SPECIALS[EOS], at - len(BETWEEN), at, words))
+                words += 1
+            for piece in self.tokenizer.pieces(text):
+                found.append(Piece(piece.id, piece.text, piece.start + at, piece.end + at, piece.word + words))
+            at += len(text) + len(BETWEEN)
+        return found
+
+    def beginning(self, raw: str, characters: int) -> str:
+        """At most so many characters of each text."""
+        return BETWEEN.join(part[:characters] for part in raw.split(BETWEEN)) if self.parts else raw[:characters]
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         """Without <bos> the length is a multiple of `multiple`."""
@@ -119,14 +191,42 @@ class TextField(Field):
         return Padded.of_ids(torch.from_numpy(rows))
 
     def to_json(self) -> dict[str, Any]:
-        return {"begins": self.begins, "tokenizer": self.tokenizer.to_json()}
+        parts = {"parts": True} if self.parts else {}
+        return {"begins": self.begins, **parts, "tokenizer": self.tokenizer.to_json()}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> TextField:
         tokenizer: Any = saved.get("tokenizer")
         imported = FOREIGN.get(str(tokenizer.get("kind"))) if isinstance(tokenizer, dict) else None
         read = Tokenizer.from_json if imported is None else imported.from_saved
-        return cls(read(tokenizer), begins=saved["begins"])
+        return cls(read(tokenizer), begins=saved["begins"], parts=saved.get("parts") is True)
+
+
+class TextsField(TextField):
+    """One text, or several with <eos> between them; a run that was saved without the flag reads them as one."""
+
+    def __init__(self, tokenizer: Tokenizer, *, begins: bool = False, parts: bool = True) -> None:
+        super().__init__(tokenizer, begins=begins, parts=parts)
+
+
+def split_at_eos(ids: Sequence[int]) -> list[list[int]]:
+    texts: list[list[int]] = [[]]
+    for token in ids:
+        if token == EOS:
+            texts.append([])
+        else:
+            texts[-1].append(int(token))
+    return texts
+
+
+def water_level(lengths: Sequence[int], room: int) -> int:
+    """The most that each may keep, so that all together have at most `room`."""
+    room = max(0, room)
+    for place, length in enumerate(sorted(lengths)):
+        if length * (len(lengths) - place) > room:
+            return room // (len(lengths) - place)
+        room -= length
+    return max(lengths, default=0)
 
 
 class LabelField(Field):
@@ -174,6 +274,57 @@ class LabelField(Field):
         return cls(names)
 
 
+class NumberField(Field):
+    """One number, standardised by the mean and the spread of the training numbers: (x − mean) / spread."""
+
+    kind = "number"
+    dtype = np.float32
+    shape = Scalar()
+
+    def __init__(self, mean: float = 0.0, spread: float = 1.0) -> None:
+        self.mean, self.spread = mean, spread
+
+    @classmethod
+    def train(cls, raws: Iterable[str]) -> NumberField:
+        numbers = np.array([number_in(raw) for raw in raws] or [0.0])
+        return cls(float(numbers.mean()), float(numbers.std()) or 1.0)
+
+    def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
+        return [np.array([(number_in(raw) - self.mean) / self.spread], np.float32) for raw in raws]
+
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
+        values = torch.from_numpy(np.array(arrays, np.float32).reshape(-1, 1))
+        return Padded(values, torch.ones_like(values, dtype=torch.bool))  # (batch, 1)
+
+    def text(self, standardised: float) -> str:
+        """A model's answer in the unit of the data."""
+        return f"{self.mean + self.spread * standardised:.6g}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mean": self.mean, "spread": self.spread}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> NumberField:
+        both: list[Any] = [saved.get("mean"), saved.get("spread")]
+        if not all(type(each) in (int, float) and math.isfinite(each) for each in both) or both[1] <= 0:
+            raise UserError("its mean and spread are not two numbers, the spread above 0")
+        return cls(*map(float, both))
+
+
+def is_number(raw: str) -> bool:
+    try:
+        return "_" not in raw and math.isfinite(float(raw))
+    except ValueError:
+        return False
+
+
+def number_in(raw: str) -> float:
+    """The number that a text is."""
+    if not is_number(raw):
+        raise UserError(f"{raw[:80]!r} is not a number: write one such as 3.5, or remove the line.")
+    return float(raw)
+
+
 class TagField(LabelField):
     """A tag for each word, with spaces between them."""
 
@@ -203,6 +354,29 @@ class SpellingField(Field):
         return padded(arrays, multiple=multiple, width=SPELT)
 
 
+class FirstsField(Derived):
+    """Where words are split into pieces: 1 + the place of the first piece of each word."""
+
+    kind = "firsts"
+    reads = ("source",)
+    shape = None
+
+    def derive(self, fields: Fields, *raws: Sequence[str]) -> list[Array]:
+        tokenizer, found = fields.tokenizer("source"), []
+        for text in map(normal, raws[0]):
+            ends = [end for _, _, end in tokenizer.spans(text)]
+            starts = (word.start() for word in re.finditer("[^ ]+", text))
+            places = [min(bisect_right(ends, start) + 1, len(ends)) for start in starts]
+            found.append(np.array(places, np.int32))
+        return found
+
+    def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
+        return padded(arrays, multiple=multiple)
+
+    def up_to(self, array: Array, tokens: int) -> Array:
+        return array[array <= tokens]
+
+
 def spelt(word: str) -> list[int]:
     letters = word.encode("utf-8", "surrogatepass")
     if len(letters) > SPELT:
@@ -211,7 +385,14 @@ def spelt(word: str) -> list[int]:
 
 
 class Fields(dict[str, Field]):
-    """The fields of a run, by the name of their side: source and target, and what is read beside them."""
+    """The fields of a run, by the name of their side: source and target, and what is read beside them. Where tagged
+    words are split into pieces, `firsts` is one of them; it follows from the others and is not saved."""
+
+    def __init__(self, sides: Mapping[str, Field]) -> None:
+        super().__init__(sides)
+        source, tagged = self.get("source"), isinstance(self.get("target"), TagField)
+        if tagged and isinstance(source, TextField) and source.tokenizer.kind != "given":
+            self["firsts"] = FirstsField()
 
     @classmethod
     def learn(
@@ -223,19 +404,21 @@ class Fields(dict[str, Field]):
     ) -> Fields:
         """Fields of these kinds, by side; `examples` is called once for each pass over the data. Texts share one
         vocabulary unless `tokens` says otherwise. What a model writes, the target, begins with <bos>."""
-        texts = tuple(place for place, kind in enumerate(kinds.values()) if kind is TextField)
+        texts = tuple(place for place, kind in enumerate(kinds.values()) if issubclass(kind, TextField))
         apart = isinstance(tokens, PairTokens) and not tokens.joint
 
         @cache
         def tokenizer(places: tuple[int, ...]) -> Tokenizer:
             lines = (example[place] for example in examples() for place in places)
+            if any(issubclass(kind, TextsField) for kind in kinds.values()):
+                lines = (text for line in lines for text in line.split(BETWEEN))
             limits = {"size": tokens.size or None, "at_least": tokens.at_least}
             return Tokenizer.train(tokens.kind, lines, **limits, specials=(*SPECIALS, *specials))
 
         sides: dict[str, Field] = {}
         for place, (side, kind) in enumerate(kinds.items()):
-            if kind is TextField:
-                sides[side] = TextField(tokenizer((place,) if apart else texts), begins=side == "target")
+            if issubclass(kind, TextField):
+                sides[side] = kind(tokenizer((place,) if apart else texts), begins=side == "target")
             else:
                 sides[side] = kind.train(example[place] for example in examples())
         return cls(sides)
@@ -272,9 +455,13 @@ class Fields(dict[str, Field]):
             choose(self, side, "The side")
         found = {}
         for side, field in self.items():
-            of = "source" if field.shape is None else side
-            if of in raws:
-                found[side] = field.encode(raws[of], continued=continued)
+            of = field.reads if isinstance(field, Derived) else ("source" if field.shape is None else side,)
+            if not raws.keys() >= set(of):
+                continue
+            if isinstance(field, Derived):
+                found[side] = field.derive(self, *(raws[each] for each in of))
+            else:
+                found[side] = field.encode(raws[of[0]], continued=continued)
         return found
 
     def batch(self, arrays: Mapping[str, Sequence[Any]], *, multiple: int = MULTIPLE) -> Batch:
@@ -286,6 +473,8 @@ class Fields(dict[str, Field]):
     def to_json(self) -> str:
         saved: dict[str, Any] = {}
         for side, field in self.items():
+            if isinstance(field, FirstsField):
+                continue
             saved[side] = {"kind": field.kind, **field.to_json()}
         if self.joint and self.tokenizer("source") is self.tokenizer("target"):
             saved["target"]["tokenizer"] = "source"
@@ -305,7 +494,7 @@ class Fields(dict[str, Field]):
                 each = sides[side]
                 if not isinstance(each, dict) or each.get("kind") != kind.kind:
                     raise ValueError(f"its {side} is not of the kind {kind.kind}")
-                if kind is TextField and each.get("begins") is not (side == "target"):
+                if issubclass(kind, TextField) and each.get("begins") is not (side == "target"):
                     raise ValueError(f"begins is not {str(side == 'target').lower()} for its {side}")
                 if each.get("tokenizer") == "source" and isinstance(both := made.get("source"), TextField):
                     made[side] = TextField(both.tokenizer, begins=each["begins"])

@@ -35,8 +35,8 @@ def rows_of(data: Any) -> Iterator[Any]:
     return (tuple(row.values()) if isinstance(row, Mapping) else row for row in data)
 
 
-def pairs_in(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    for number, row in enumerate(rows, start=1):
+def pairs_in(rows: Iterable[Any], first: int = 1) -> Iterator[tuple[Any, Any]]:
+    for number, row in enumerate(rows, start=first):
         if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) != 2:
             raise UserError(f"Example {number} is {str(row)[:80]!r}, and must have two parts: an input and its target.")
         yield row[0], row[1]
@@ -50,6 +50,26 @@ def keep_pairs(rows: Iterable[Any], place: Path) -> Kept:
             entry = dict(zip(FIELDS, map(str, pair), strict=True))
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
     return {"file": path, "source": FIELDS[0], "target": FIELDS[1]}
+
+
+def keep_labelled(rows: Iterable[Any], place: Path) -> Kept:
+    """A text, or two, and what is to be learnt of them: (text, label), ((first, second), label) or (first, second,
+    label), per line of JSONL."""
+    path, names = place.with_suffix(".jsonl"), (FIELDS[0], "second", FIELDS[1])
+    paired = None
+    with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
+        for number, row in enumerate(rows, start=1):
+            three = isinstance(row, Sequence) and not isinstance(row, str | bytes) and len(row) == 3
+            (texts, target), *_ = pairs_in([(row[:2], row[2]) if three else row], number)
+            several = [texts] if isinstance(texts, str) else [*texts]
+            if not 1 <= len(several) <= 2 or paired not in (None, len(several) == 2):
+                raise UserError(
+                    f"Example {number} is {str(row)[:80]!r}: give one text in every example, or two in every."
+                )
+            paired = len(several) == 2
+            entry = dict(zip(names if paired else FIELDS, map(str, (*several, target)), strict=True))
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+    return {"file": path, "source": FIELDS[0], "target": FIELDS[1], **({"second": "second"} if paired else {})}
 
 
 def keep_tagged(rows: Iterable[Any], place: Path) -> Kept:

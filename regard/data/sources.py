@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from regard.config import Positive, Settings, between
 from regard.data import world
 from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
+from regard.data.text import BETWEEN as BETWEEN
 from regard.data.text import (
     LONGEST,
     TOO_LONG,
@@ -37,7 +38,6 @@ from regard.interface import UserError
 
 Split = Literal["train", "valid", "test"]
 Unit = Literal["line", "paragraph", "file"]
-BETWEEN = " \t "  # two texts that are read as one: no field of a table holds a tab
 BAD_TAGS = "breaks the rules of BIO"  # the end of a report of tags that were corrected
 UNDECIDED = 0.5  # hold_out before the data has been counted
 BLOCK = 1 << 16  # characters of a long text that are read together, then up to the end of the line
@@ -62,6 +62,11 @@ class Source(Settings, ABC):
     @abstractmethod
     def reading(self, files: Sequence[Path]) -> Source:
         """The same form, read from these files for every split."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether an input is two texts, with a tab between them."""
+        return False
 
     @property
     def names(self) -> dict[str, str]:

@@ -27,6 +27,7 @@ from regard.config import UserError, counted
 from regard.data.files import open_regular
 
 LONGEST = 1 << 20  # most bytes of a line, and most characters of a row of CSV, a sentence of CoNLL or a paragraph
+BETWEEN = " \t "  # between texts that are read one after the other: no field of a table holds a tab
 TOO_LONG = "it has more than 1 MiB"  # what is wrong with a longer one
 # the first bytes of a compressed file, the name of its format and what opens it
 COMPRESSED: dict[bytes, tuple[str, Callable[[BinaryIO], Any]]] = {
@@ -131,7 +132,7 @@ def read_lines(
             except UnicodeDecodeError as error:
                 wrong = f"byte {before + error.start + 1} ({line[error.start]:#04x}) {NOT_UTF8}"
                 remedy = "convert the file (iconv -f LATIN1 -t UTF-8)" + (REPLACE if errors else "")
-                _refuse(report, name, number, wrong, remedy)
+                refuse_line(report, name, number, wrong, remedy)
                 text, read = utf_8_decode(line[:LONGEST], "replace", not cut)
             yield Cut(text) if cut else text
             before, rest = (before + read, raw[read:]) if cut and whole else (0, b"")
@@ -143,12 +144,13 @@ def whole_lines(path: Path | str, report: Report | None = None) -> Iterator[tupl
     """The lines of a file where part of a line is of no use, with their numbers: one that is too long is refused."""
     for number, line in enumerate(read_lines(path, report=report), start=1):
         if isinstance(line, Cut):
-            _refuse(report, str(path), number, TOO_LONG, "split or delete it")
+            refuse_line(report, str(path), number, TOO_LONG, "split or delete it")
             continue
         yield number, line
 
 
-def _refuse(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
+def refuse_line(report: Report | None, name: str, number: int, wrong: str, remedy: str) -> None:
+    """Report what is wrong with a line, or raise it."""
     if report is None:
         raise UserError(f"{name}, line {number}: {wrong}; {remedy}.")
     report(name, number, wrong)
@@ -193,13 +195,15 @@ def read_fields(
             try:
                 entry = json.loads(line)
                 values = [entry[field] for field in fields]
-                if type(values[-1]) is int:  # a label
+                if type(values[-1]) in (int, float):  # a label, or a number
                     values[-1] = str(values[-1])
                 if not all(isinstance(value, str) for value in values):
                     raise TypeError
             except (ValueError, KeyError, TypeError, RecursionError):
                 names = ", ".join(fields)
-                _refuse(report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it")
+                refuse_line(
+                    report, str(path), number, f"not a JSON object with texts for {names}", "correct or delete it"
+                )
                 continue
             yield number, [encodable(value) for value in values]
         return
@@ -216,7 +220,7 @@ def read_fields(
     for number, cells in rows:
         if max(columns) >= len(cells):
             wrong = f"{counted(len(cells), 'column')}, but column {max(columns) + 1} is asked for"
-            _refuse(report, str(path), number, wrong, "correct or delete it")
+            refuse_line(report, str(path), number, wrong, "correct or delete it")
             continue
         yield number, [cells[column] for column in columns]
 
@@ -304,7 +308,7 @@ def read_columns(
         room -= len(line)
         if room <= 0 or isinstance(line, Cut):
             room = 0
-            _refuse(report, str(path), number, f"in this sentence {TOO_LONG}", "end sentences with a blank line")
+            refuse_line(report, str(path), number, f"in this sentence {TOO_LONG}", "end sentences with a blank line")
             sentence = []
             continue
         if conllu and NOT_A_WORD.match(line):
@@ -315,7 +319,7 @@ def read_columns(
         except IndexError:
             wanted = max(word, tag, key=abs)
             wrong = f"{counted(len(cells), 'column')}, but column {wanted} is asked for"
-            _refuse(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
+            refuse_line(report, str(path), number, wrong, "correct it, or set data.word and data.tag")
             continue
         sentence.append(("_".join(found[0].split()) or "_", "_".join(found[1].split()) or "O"))
 

@@ -256,11 +256,11 @@ def settings_of(family: Family, architecture: str, config: Mapping[str, Any], fo
 
 def fields_of(kinds: Mapping[str, Any], config: Mapping[str, Any], folder: Path) -> tuple[Fields, Vocabulary | None]:
     """The fields of a folder, for the sides that our task has; and the order of its rows of tokens."""
-    texts = read_tokenizers(folder) if TextField in kinds.values() else {}
+    texts = read_tokenizers(folder) if any(issubclass(kind, TextField) for kind in kinds.values()) else {}
     sides: dict[str, Field] = {}
     for side, kind in kinds.items():
-        if kind is TextField:
-            sides[side] = TextField(texts[side], begins=side == "target")
+        if issubclass(kind, TextField):
+            sides[side] = kind(texts[side], begins=side == "target")
         elif kind is PictureField:
             sides[side] = picture_field(config, folder)
         else:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.config import counted
+from regard.data.fields import TextField
 from regard.data.tokens import Piece
 from regard.interface import Batch, SeenAttention, UserError
 from regard.layers.attention import watch
@@ -54,7 +55,8 @@ def read(run: Run, source: str, target: str | None) -> Reading:
 
 
 def pieces_to_look_at(run: Run, source: str) -> list[Piece]:
-    pieces = run.tokenizer("source").pieces(source) if source.strip() else []
+    field = run.fields["source"]
+    pieces = field.pieces(source) if source.strip() and isinstance(field, TextField) else []
     refuse_length(run, len(pieces))
     return pieces
 

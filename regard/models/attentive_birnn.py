@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from regard.config import Share, Width
-from regard.interface import Label, Shapes
+from regard.interface import Shapes
 from regard.layers.attention import ScoreName
 from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import Attentive
-from regard.models.design import Design, size_of
-from regard.models.encoder_head import Classifier, Tagger, headed, reader
+from regard.models.design import Design
+from regard.models.encoder_head import EncoderWithHead, headed, reader
 from regard.models.parts import RecurrentSettings, recurrent_of
 
 
@@ -27,8 +27,7 @@ class Config(RecurrentSettings):
     dropout: Share = 0.3  # on embeddings, states and before the output
 
 
-def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
-    size_of(shapes.target, Label)
+def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     read = reader(shapes, dim=config.embedding, dropout=config.dropout, word_dropout=config.word_dropout)
     recurrent = recurrent_of(config, config.embedding, bidirectional=True)
     encoder = RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout)
@@ -40,7 +39,7 @@ DESIGN = Design(
     name="attentive_birnn",
     paper="Yang et al.: Hierarchical attention networks for document classification",
     year=2016,
-    tasks=("classification",),
+    tasks=("classification", "regression", "multiple-choice"),
     config=Config,
     build=build,
     path="n; 1 to the label",

@@ -13,8 +13,8 @@ from typing import Literal
 from regard.config import Share, Width
 from regard.interface import Shapes
 from regard.layers.encoders import RecurrentEncoder
-from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger
+from regard.models.design import READING, Design
+from regard.models.encoder_head import EncoderWithHead
 from regard.models.parts import NamingSettings, RecurrentSettings, headed_of, reader_of, recurrent_of
 
 
@@ -27,7 +27,7 @@ class Config(NamingSettings, RecurrentSettings):
     dropout: Share = 0.3  # on embeddings, states and before the output
 
 
-def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     read = reader_of(config, shapes, dim=config.embedding, dropout=config.dropout)
     recurrent = recurrent_of(config, read.output_dim, bidirectional=config.bidirectional)
     encoder = RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout)
@@ -38,7 +38,7 @@ DESIGN = Design(
     name="birnn",
     paper="Schuster, Paliwal: Bidirectional recurrent neural networks",
     year=1997,
-    tasks=("classification", "tagging"),
+    tasks=READING,
     config=Config,
     build=build,
     path="n",

@@ -12,8 +12,8 @@ from regard.config import Depth, Share, Width
 from regard.interface import Shapes
 from regard.layers.convolution import Windows
 from regard.layers.encoders import ConvolutionalEncoder
-from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger
+from regard.models.design import READING, Design
+from regard.models.encoder_head import EncoderWithHead
 from regard.models.parts import NamingSettings, headed_of, reader_of
 
 
@@ -32,7 +32,7 @@ class Config(NamingSettings):
             raise ValueError(f"widths = {self.widths} must hold one or more numbers, each from 1 to 100.")
 
 
-def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     read = reader_of(config, shapes, dim=config.embedding, dropout=config.dropout)
     wide = config.filters * len(config.widths)
     widths = [read.output_dim] + [wide] * (config.layers - 1)
@@ -45,7 +45,7 @@ DESIGN = Design(
     name="cnn",
     paper="Kim: Convolutional neural networks for sentence classification",
     year=2014,
-    tasks=("classification", "tagging"),
+    tasks=READING,
     config=Config,
     build=build,
     path="1 within a window, none beyond its layers",

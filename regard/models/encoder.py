@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from regard.config import Depth, Share, Width, between
-from regard.interface import Label, Shapes
+from regard.interface import Choice, Label, Scalar, Shapes
 from regard.layers.encoders import TransformerEncoder
 from regard.layers.positions import PositionName
-from regard.models.design import Design
-from regard.models.encoder_head import Classifier, Tagger
+from regard.models.design import READING, Design
+from regard.models.encoder_head import EncoderWithHead
 from regard.models.parts import NamingSettings, StackSettings, headed_of, reader_of, stack_of
 
 
@@ -31,10 +31,10 @@ class Config(NamingSettings, StackSettings):
     dropout: Share = 0.2  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 
 
-def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     read = reader_of(config, shapes, dim=config.dim)
     stack = stack_of(config, longest=config.longest)
-    before = config.pool == "first" and isinstance(shapes.target, Label)
+    before = config.pool == "first" and isinstance(shapes.target, Label | Scalar | Choice)
     encoder = TransformerEncoder(
         embed=read,
         enter=nn.Linear(read.output_dim, config.dim) if read.output_dim != config.dim else None,
@@ -49,7 +49,7 @@ DESIGN = Design(
     name="encoder",
     paper="Devlin et al.: BERT (the encoder alone, without its pre-training)",
     year=2019,
-    tasks=("classification", "tagging"),
+    tasks=READING,
     config=Config,
     build=build,
     path="1",

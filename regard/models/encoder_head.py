@@ -1,6 +1,8 @@
-"""The model behind classification and tagging: an encoder and a head.
+"""The models that read a text, or two, and answer: an encoder and a head.
 
-P(label | x) from one vector per sentence;   P(tags | x) from one vector per word, or from a CRF over the tags
+P(label | x) from one vector per text                P(tags | x) from one vector per word, or from a CRF over the tags
+a number, w · pooled + b: squared error              P(choice) = softmax over the scores of question and answer, each
+P(start), P(end): a softmax over the positions of the second text each                     Radford 2018, Devlin 2019
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import Batch, Inside, Label, Loss, Padded, Shapes, TagIds
+from regard.interface import EOS, PAD, Batch, Choice, Inside, Label, Loss, Padded, Scalar, Shapes, Span, TagIds
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states
@@ -51,6 +53,38 @@ class ClassHead(nn.Module):
         return Loss(objective, nll.detach(), len(labels))
 
 
+class ScalarHead(nn.Module):
+    """w · pooled + b, one number per text."""
+
+    def __init__(self, *, pool: nn.Module, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(dim, 1)
+
+    def numbers(self, encoded: Encoded) -> Tensor:
+        return _exact(self.linear(self.dropout(self.pool(encoded))))[:, 0]  # (rows,)
+
+    def loss(self, encoded: Encoded, targets: Padded) -> Loss:
+        """Compute the squared error of targets (batch, 1); it takes the place of −ln p."""
+        error = ((self.numbers(encoded) - targets.values[:, 0]) ** 2).sum()
+        return Loss(error, error.detach(), len(targets.values))
+
+
+class SpanHead(nn.Module):
+    """softmaxᵢ(wₛ · hᵢ) and softmaxᵢ(wₑ · hᵢ): where an answer begins and ends."""
+
+    def __init__(self, *, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(dim, 2)
+
+    def log_probs(self, encoded: Encoded, real: Tensor) -> Tensor:
+        """ln P of the first and of the last token of the answer among the real positions: (batch, 2, source)."""
+        scores = _exact(self.linear(self.dropout(encoded.states))).transpose(1, 2)
+        return scores.masked_fill(~real[:, None], -torch.inf).log_softmax(-1)
+
+
 class TagHead(nn.Module):
     """A tag for each word: the most probable one, or the most probable tag sequence (CRF)."""
 
@@ -82,7 +116,7 @@ class EncoderWithHead(nn.Module):
     def __init__(
         self,
         encoder: nn.Module,
-        head: ClassHead | TagHead,
+        head: nn.Module,
         *,
         beside: tuple[str, ...] = (),
         longest: int | None = None,
@@ -106,7 +140,7 @@ class EncoderWithHead(nn.Module):
     def loss(self, batch: Batch) -> Loss:
         assert batch.target is not None
         encoded = self.encoded(batch)
-        loss = self.head.loss(encoded, batch.target)
+        loss: Loss = self.head.loss(encoded, batch.target)  # type: ignore[operator]
         if self.words is None:
             return loss
         assert batch.source is not None
@@ -145,12 +179,97 @@ class Tagger(EncoderWithHead):
     head: TagHead
 
     def encoded(self, batch: Batch) -> Encoded:
-        return without(super().encoded(batch), extra_states(self.encoder))
+        """One state per token, or where words are split into pieces one per word: that of its first piece."""
+        encoded = without(super().encoded(batch), extra_states(self.encoder))
+        if (firsts := batch.beside.get("firsts")) is None:
+            return encoded
+        places = (firsts - 1).clamp(min=0)[..., None]  # (batch, words, 1)
+        states, values = (
+            each.gather(1, places.expand(-1, -1, each.shape[-1])) for each in (encoded.states, encoded.values)
+        )
+        return encoded._replace(states=states, mask=firsts > 0, values=values)
 
     def tag(self, batch: Batch) -> Tensor:
-        """Return the id of each word's tag: (batch, source)."""
+        """Return the id of each word's tag: (batch, source), or (batch, words)."""
         assert batch.source is not None
-        return self.head.tags(self.encoded(batch), batch.source.but_end().mask)
+        encoded = self.encoded(batch)
+        return self.head.tags(encoded, encoded.mask if "firsts" in batch.beside else batch.source.but_end().mask)
+
+
+class Estimator(EncoderWithHead):
+    """A model that gives a number."""
+
+    head: ScalarHead
+
+    def estimate(self, batch: Batch) -> Tensor:
+        """Return the number for each example: (batch,)."""
+        return self.head.numbers(self.encoded(batch))
+
+
+class Chooser(EncoderWithHead):
+    """A model that chooses one of several answers: each is read after the question, as a row of its own."""
+
+    head: ScalarHead
+
+    def encode(self, batch: Batch) -> Padded:
+        encoded, _ = self.rows(batch)
+        return Padded(encoded.states, encoded.mask)
+
+    def rows(self, batch: Batch) -> tuple[Encoded, Tensor]:
+        assert batch.source is not None
+        rows, owners = rows_of_choices(batch.source)
+        return self.encoder(rows), owners
+
+    def choose(self, batch: Batch) -> Tensor:
+        """ln P(choice): (batch, choices), −∞ where an example has fewer."""
+        encoded, owners = self.rows(batch)
+        scores = self.head.numbers(encoded)  # (rows,)
+        counts = owners.bincount(minlength=batch.size)
+        ranks = torch.arange(len(owners), device=owners.device) - (counts.cumsum(0) - counts)[owners]
+        table = scores.new_full((batch.size, int(counts.max())), -torch.inf)
+        return table.index_put((owners, ranks), scores).log_softmax(-1)
+
+    def loss(self, batch: Batch) -> Loss:
+        assert batch.target is not None
+        nll = -self.choose(batch).gather(1, batch.target.values).sum()
+        return Loss(nll, nll.detach(), batch.size)
+
+
+def rows_of_choices(source: Padded) -> tuple[Padded, Tensor]:
+    """Cut question <eos> answer <eos> question <eos> answer <eos> … after every second <eos>: one row for each answer,
+    and the number of the example that it belongs to."""
+    values, mask = source
+    ends = ((values == EOS) & mask).long()
+    before = ends.cumsum(1) - ends  # (batch, source): how many <eos> are before each token
+    counts = (ends.sum(1) + 1) // 2  # (batch,): rows of each example
+    rows_before = counts.cumsum(0) - counts
+    rows = (before // 2 + rows_before[:, None])[mask]  # (tokens,), ascending
+    lengths = rows.bincount()
+    columns = torch.arange(len(rows), device=rows.device) - (lengths.cumsum(0) - lengths)[rows]
+    found = values.new_full((len(lengths), int(lengths.max())), PAD)
+    found[rows, columns] = values[mask]
+    owners = torch.arange(len(values), device=values.device).repeat_interleave(counts)
+    return Padded.of_ids(found), owners
+
+
+class Pointer(EncoderWithHead):
+    """A model that points at the answer in the second of two texts."""
+
+    head: SpanHead
+
+    def point(self, batch: Batch) -> Tensor:
+        """ln P of the first and of the last token of the answer: (batch, 2, source)."""
+        assert batch.source is not None
+        values, mask = batch.source
+        ends = (values == EOS) & mask
+        second = (ends.cumsum(1) > 0) & mask & ~ends
+        return self.head.log_probs(without(self.encoded(batch), extra_states(self.encoder)), second)
+
+    def loss(self, batch: Batch) -> Loss:
+        """−ln P(start) − ln P(end) of targets (batch, 2)."""
+        assert batch.target is not None
+        nll = -self.point(batch).gather(2, batch.target.values[..., None]).sum()
+        return Loss(nll, nll.detach(), batch.size)
 
 
 def without(encoded: Encoded, extra: int) -> Encoded:
@@ -182,11 +301,16 @@ def headed(
     dropout: float = 0.0,
     beside: tuple[str, ...] = (),
     longest: int | None = None,
-) -> Classifier | Tagger:
-    """Combine an encoder, whose states are `dim` wide, with the head that the target needs: for a label, or for tags.
-    `longest` is the encoder's maximum length in tokens; None: no limit."""
+) -> EncoderWithHead:
+    """Combine an encoder, whose states are `dim` wide, with the head that the target needs: for a label, a number,
+    tags, a choice or a span. `longest` is the encoder's maximum length in tokens; None: no limit."""
     if isinstance(shapes.target, TagIds):
         tags = TagHead(dim=dim, tags=shapes.target.size, chain=chain, dropout=dropout)
         return Tagger(encoder, tags, beside=beside, longest=longest)
+    if isinstance(shapes.target, Span):
+        return Pointer(encoder, SpanHead(dim=dim, dropout=dropout), beside=beside, longest=longest)
+    if isinstance(shapes.target, Scalar | Choice):
+        shell = Estimator if isinstance(shapes.target, Scalar) else Chooser
+        return shell(encoder, ScalarHead(pool=pool(dim), dim=dim, dropout=dropout), beside=beside, longest=longest)
     label = ClassHead(pool=pool(dim), dim=dim, labels=size_of(shapes.target, Label), dropout=dropout)
     return Classifier(encoder, label, beside=beside, longest=longest)

@@ -17,7 +17,7 @@ from regard.layers.positions import PositionName, position
 from regard.layers.recurrent import Recurrent, Skip
 from regard.layers.transformer import Stack
 from regard.models.design import size_of
-from regard.models.encoder_head import Classifier, Tagger, headed, reader
+from regard.models.encoder_head import EncoderWithHead, headed, reader
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def reader_of(config: NamingSettings, shapes: Shapes, *, dim: int, dropout: floa
 
 def headed_of(
     config: Any, encoder: nn.Module, read: WordReader, shapes: Shapes, *, dim: int, longest: int | None = None
-) -> Classifier | Tagger:
+) -> EncoderWithHead:
     """Combine an encoder with the embedding `read` and the head that the target needs, by pool, head and dropout."""
     return headed(
         encoder,

@@ -20,7 +20,7 @@ from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName
 from regard.layers.transformer import ActivationName
 from regard.models.design import Design, size_of
-from regard.models.encoder_head import Classifier, Tagger, headed
+from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.parts import Epsilon, StackSettings, stack_of
 
 
@@ -55,7 +55,7 @@ class PatchEncoder(TransformerEncoder):
         return super().forward(Padded(patches, torch.ones_like(patches[..., 0], dtype=torch.bool)), *beside)
 
 
-def build(config: Config, shapes: Shapes) -> Classifier | Tagger:
+def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     shape = shapes.source
     if not isinstance(shape, Picture):
         raise UserError(f"vit reads pictures and got {shape}: choose another model or task.")

@@ -34,6 +34,7 @@ class Request:
     valid: tuple[str, ...] = ()  # validation files; none: some of the training data is held out
     source: str | None = None  # the file of sources, or the field of the text in a table
     target: str | None = None  # the file of targets, or the field of the label
+    second: str | None = None  # the field of a second text
     model: str | None = None
     kind: Kind | None = None  # of tokens
     unit: Unit | None = None  # one text is a line, a paragraph or the whole file

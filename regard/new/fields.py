@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import mode
+from typing import Any
 
 from regard.config import counted
+from regard.data.fields import is_number
 from regard.data.text import is_jsonl, read_rows, whole_lines
 from regard.interface import UserError
 from regard.new.choices import Reasons, Request
 
 LOOKED_AT = 1000  # lines
 
+WORDS = 3  # in a field of text, on average, at least
+LIKE_A_TARGET = ("score", "target", "label", "rating", "similarity", "number", "value", "y")  # names of numbers
+
+Columns = dict[str, list[str]]
+Target = tuple[str, bool, str]  # its field, whether the first line names the fields, and why it was chosen
 Guess = tuple[str, str, Reasons]  # the fields of the source and of the target
 
 
@@ -33,7 +40,7 @@ def columns_of(path: Path) -> dict[str, list[str]]:
             first = entries[0]
         except (ValueError, TypeError, IndexError, RecursionError):
             raise UserError(f"{path} is not JSONL: give one object per line, with texts in it.") from None
-        names = [key for key in first if all(type(entry.get(key)) in (str, int) for entry in entries)]
+        names = [key for key in first if all(type(entry.get(key)) in (str, int, float) for entry in entries)]
         return {key: [str(entry[key]) for entry in entries] for key in names}
     rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]
     if not rows:
@@ -42,26 +49,62 @@ def columns_of(path: Path) -> dict[str, list[str]]:
     return {str(place + 1): [row[place] for row in rows if len(row) >= width] for place in range(width)}
 
 
-def text_and_label(path: Path) -> Guess:
-    """The label is the field with the fewest different values; the text is the longest of the others."""
-    columns = columns_of(path)
+def texts_and_target(
+    asked: Request, file: Path, guess: Callable[[Columns, Path], Target]
+) -> tuple[dict[str, Any], Reasons]:
+    """The fields source, target and, where there is one, second: those that were named, otherwise those found."""
+    if asked.source and asked.target:
+        named = {"source": asked.source, "target": asked.target, "second": asked.second or ""}
+        return {key: name for key, name in named.items() if name}, {}
+    if asked.source or asked.target or asked.second:
+        raise UserError("Only some of source, second and target were given: give source and target at least, or none.")
+    columns = columns_of(file)
     if len(columns) < 2:
         raise UserError(
-            f"{path} does not have two fields in each line: give a text and a label, with a tab between them (.tsv), "
-            "a comma or a semicolon (.csv), or as JSON objects (.jsonl)."
+            f"{file} does not have two fields in each line: give a text and what is to be learnt, with a tab between "
+            "them (.tsv), a comma or a semicolon (.csv), or as JSON objects (.jsonl)."
         )
+    target, named_in_first_line, why = guess(columns, file)
+    long = {name: sum(map(len, values)) for name, values in columns.items() if name != target}
+    text = max(long, key=long.__getitem__)
+    texts = [name for name in long if name == text or is_text(columns[name])]
+    found = {"source": text, "target": target}
+    reasons = {"data.source": "the longest field of the others is used as the text.", "data.target": why}
+    if len(texts) == 2:
+        found = {"source": texts[0], "target": target, "second": texts[1]}
+        reasons["data.source"] = "the first of two fields of text; the second is read after it (data.second)."
+    head = {name: columns[name][0] for name in found.values()}
+    if target.isdecimal() and named_in_first_line and all(head[name].isidentifier() for name in found.values()):
+        found = {key: head[name] for key, name in found.items()}
+    return found, reasons
+
+
+def is_text(values: Sequence[str]) -> bool:
+    """Whether a field holds texts, and not names, dates or kinds: some words each, most of them different."""
+    words = sum(len(value.split()) for value in values)
+    return words >= WORDS * len(values) and 2 * len(set(values)) > len(values)
+
+
+def label_among(columns: Columns, path: Path) -> Target:
+    """The label is the field with the fewest different values."""
     different = {name: len(set(values)) for name, values in columns.items()}
     label = min(columns, key=lambda name: (different[name], sum(map(len, columns[name]))))
-    text = max((name for name in columns if name != label), key=lambda name: sum(map(len, columns[name])))
-    head = {name: values[0] for name, values in columns.items()}
-    once = len(columns[label]) > 2 and columns[label].count(head[label]) == 1
-    if label.isdecimal() and once and head[text].isidentifier():
-        text, label = head[text], head[label]  # the first line names the columns
-    reasons = {
-        "data.source": "the longest field besides the label is used as the text.",
-        "data.target": "the field with the fewest different values is used as the label.",
-    }
-    return text, label, reasons
+    once = len(columns[label]) > 2 and columns[label].count(columns[label][0]) == 1
+    return label, once, "the field with the fewest different values is used as the label."
+
+
+def number_among(columns: Columns, path: Path) -> Target:
+    """The number is the field of numbers that is called like one, or has fractions; otherwise the last."""
+    numbers = [name for name, values in columns.items() if all(map(is_number, values[1:] or values))]
+    if not numbers:
+        raise UserError(f"{path} has no field of numbers: give a text and a number in each line, or name the target.")
+
+    def likely(name: str) -> tuple[bool, bool]:
+        called = {name.lower(), columns[name][0].lower()}
+        return bool(called & {*LIKE_A_TARGET}), any("." in value for value in columns[name])
+
+    target = max(reversed(numbers), key=likely)
+    return target, not is_number(columns[target][0]), "the field of numbers is used as the target."
 
 
 def pair_of_texts(path: Path) -> Guess:

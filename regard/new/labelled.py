@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.config import counted
+from regard.data.fields import LabelField
 from regard.data.sources import every_line
 from regard.data.tokens import TextTokens
 from regard.interface import UserError
@@ -28,8 +29,9 @@ def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Ma
         data = replace(data, hold_out=share)
         reasons["data.hold_out"] = hold_out(len(rows), share, noun)
     words = sum(count for count, _ in rows)
-    kinds = Counter(name for _, target in rows for name in asked.task.fields["target"].cut(target))
-    if len(kinds) < 2:
+    target = asked.task.fields["target"]
+    kinds = Counter(name for _, raw in rows for name in target.cut(raw)) if issubclass(target, LabelField) else None
+    if kinds is not None and len(kinds) < 2:
         raise UserError(f"{path} has one label only ({''.join(kinds)}): add examples of another label.")
     if isinstance(tokens, TextTokens):
         tokens = replace(tokens, at_least=2 if words > 20_000 else 1)
@@ -50,13 +52,12 @@ def new_labelled(asked: Request, data: Any, tokens: Any, reasons: Reasons) -> Ma
         patience=8,
         smooth=0.1,
     )
-    most, times = kinds.most_common(1)[0]
     amount = f"{counted(len(rows), noun)} of {words:,} {asked.task.words.units}"
-    share = times / sum(kinds.values())
+    if kinds:
+        (most, times), all_labels = kinds.most_common(1)[0], sum(kinds.values())
+        amount += f", {len(kinds)} labels; {most}, the most frequent, has {times / all_labels:.0%}"
     reasons |= {
-        first_key(
-            config
-        ): f"the size is for {amount}, {len(kinds)} labels; {most}, the most frequent, has {share:.0%}.",
+        first_key(config): f"the size is for {amount}.",
         "train.epochs": "as many as little data needs; early stopping (train.patience) ends training sooner.",
         "train.metric": "the checkpoint that is best by the task's main metric is kept.",
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from regard.data.fields import MULTIPLE
+from regard.data.fields import MULTIPLE, TextField
 from regard.interface import EOS, UNK, Batch, Generates, UserError
 from regard.look.weights import attends, cross_attention
 from regard.predict.decoding import Decoding, Prediction
@@ -42,12 +42,15 @@ def most_read(model: object, how: Decoding | None = None) -> int:
 def readable(run: Run, lines: Sequence[str], how: Decoding | None = None) -> list[Line]:
     """Tokenize the lines that are not empty, longest first, cut to the maximum length."""
     most = most_read(run.model, how)
-    beginnings = [line[: most * CHARACTERS] for line in lines]
+    source = run.fields["source"]
+    assert isinstance(source, TextField)
+    beginnings = [source.beginning(line, most * CHARACTERS) for line in lines]
     found = []
-    for number, ids in enumerate(run.tokenizer("source").encode_all(beginnings)):
+    for number, ids in enumerate(array.tolist() for array in source.encode(beginnings)):
         if ids and lines[number].strip():
-            cut = len(ids) > most or len(lines[number]) > len(beginnings[number])
-            found.append(Line(number, beginnings[number], ids[:most], cut))
+            read = source.cut(ids, most)
+            cut = len(read) < len(ids) or len(lines[number]) > len(beginnings[number])
+            found.append(Line(number, beginnings[number], read, cut))
     return sorted(found, key=lambda line: -len(line.ids))
 
 

@@ -17,6 +17,7 @@ from regard.score.metrics import Floats, Metric
 
 RESAMPLES = 1000
 AT_ONCE = 100  # resamples whose counts are held in memory
+MANY = 100_000  # sentences: with more, fewer resamples are held
 CONFIDENCE = 95  # per cent
 INFINITE = 1e300  # stands for ∞ in a sum, because 0 × ∞ is not a number
 
@@ -46,17 +47,17 @@ def resample(statistics: Mapping[str, Sequence[Floats]], metric: Metric) -> dict
     """Resample sentences and seeds. statistics[model] has an array (sentences, k) for each seed; k may differ between
     models."""
     sentences = len(next(iter(statistics.values()))[0])
-    random = np.random.default_rng(0)
+    random, at_once = np.random.default_rng(0), AT_ONCE if sentences <= MANY else AT_ONCE // 10
     found: dict[str, list[Floats]] = {name: [] for name in statistics}
-    for _ in range(RESAMPLES // AT_ONCE):
-        counts = random.multinomial(sentences, np.full(sentences, 1 / sentences), size=AT_ONCE).astype(np.float64)
+    for _ in range(RESAMPLES // at_once):
+        counts = random.multinomial(sentences, np.full(sentences, 1 / sentences), size=at_once).astype(np.float64)
         for name, seeds in statistics.items():
             finite = (np.nan_to_num(seed, nan=np.nan, posinf=INFINITE) for seed in seeds)
-            values = np.stack([metric.value(counts @ seed) for seed in finite], 1)  # (resamples, seeds)
+            values = np.stack([metric.over(seed, counts) for seed in finite], 1)  # (resamples, seeds)
             chosen = random.integers(len(seeds), size=values.shape)
             found[name].append(np.take_along_axis(values, chosen, 1).mean(1))
     return {
-        name: Resampled(tuple(float(metric.value(seed.sum(0))) for seed in seeds), np.concatenate(found[name]))
+        name: Resampled(tuple(float(metric.over(seed)) for seed in seeds), np.concatenate(found[name]))
         for name, seeds in statistics.items()
     }
 
@@ -65,6 +66,11 @@ def confidence_interval(values: Floats) -> tuple[float, float]:
     outside = (100 - CONFIDENCE) / 2
     low, high = np.percentile(values, [outside, 100 - outside])
     return float(low), float(high)
+
+
+def interval(metric: Metric, outputs: Sequence[Any], references: Sequence[Any]) -> tuple[float, float]:
+    """The confidence interval of one run's value."""
+    return confidence_interval(resample({"": [metric.statistics(outputs, references)]}, metric)[""].values)
 
 
 def difference(first: Resampled, second: Resampled) -> Difference:

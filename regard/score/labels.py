@@ -1,4 +1,5 @@
-"""Scores of labels and tags: accuracy, F1, Matthews correlation, the confusion matrix, and entity F1 by type."""
+"""Scores of answers: accuracy, F1, Matthews, the confusion matrix and entity F1 of labels and tags; correlation and
+error of numbers; how often an answer is right. Each figure has its confidence interval."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from operator import add
 
 import numpy as np
 
+from regard.config import counted
 from regard.data.spans import found_spans, mark_spans
 from regard.interface import UserError
 from regard.run import Run
-from regard.score.metrics import ACCURACY, MACRO_F1, MATTHEWS, TAG_F1
+from regard.score.bootstrap import interval
+from regard.score.metrics import ACCURACY, LABEL_METRICS, MACRO_F1, MATTHEWS, TAG_F1, TAG_METRICS, Metric
 from regard.score.result import Options, Scored
 
 MOST_LABELS = 12  # in a confusion matrix that fits a terminal
@@ -57,34 +60,58 @@ def _scores(pairs: list[tuple[str, str]], f1: float, spans: dict[str, tuple[int,
 
 
 def score_labels(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
-    return _shown(label_scores(*_gold_and_answers(runs, examples, asked)), "examples")
+    gold, answers = _gold_and_answers(runs, examples, asked)
+    return _shown(label_scores(gold, answers), "examples", intervals(LABEL_METRICS, gold, answers))
 
 
 def score_tags(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
     for number, (source, target) in enumerate(examples, start=1):
         if (words := sum(map(bool, source.split(" ")))) != (tags := len(target.split())):
             raise UserError(f"Sentence {number} has {words:,} words and {tags:,} tags: give one tag for each word.")
-    return _shown(tag_scores(*_gold_and_answers(runs, examples, asked)), "words")
+    gold, answers = _gold_and_answers(runs, examples, asked)
+    return _shown(tag_scores(gold, answers), "words", intervals(TAG_METRICS, gold, answers))
+
+
+def score_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
+    """The value of each of the task's metrics."""
+    gold, answers = _gold_and_answers(runs, examples, asked)
+    metrics = runs[0].task.metrics
+    found, known = {metric.key: metric.of(answers, gold) for metric in metrics}, intervals(metrics, gold, answers)
+    lines = [f"{metric.name:12} {found[metric.key]:8.4g}   {shown_interval(known[metric.key])}" for metric in metrics]
+    lines[0] += f"   {counted(len(gold), runs[0].task.words.example)}"
+    return Scored(lines, {"count": len(gold), **found, "intervals": known})
+
+
+def intervals(metrics: Sequence[Metric], gold: Sequence[str], answers: Sequence[str]) -> dict[str, tuple[float, float]]:
+    return {metric.key: interval(metric, answers, gold) for metric in metrics}
+
+
+def shown_interval(known: tuple[float, float]) -> str:
+    return f"[{known[0]:.4g}, {known[1]:.4g}]"
 
 
 def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> list[list[str]]:
     if len(runs) > 1:
-        raise UserError(f"Labels are scored one run at a time, and there are {len(runs)}: give one run.")
+        raise UserError(f"Answers are scored one run at a time, and there are {len(runs)}: give one run.")
     sources, gold = ([example[side] for example in examples] for side in range(2))
     return [gold, runs[0].texts(sources, None, asked.on_answer)]
 
 
-def _shown(found: LabelsScored, unit: str) -> Scored:
-    lines = [f"accuracy   {found.accuracy:7.2f}   {found.count:,} {unit}"]
+def _shown(found: LabelsScored, unit: str, known: dict[str, tuple[float, float]]) -> Scored:
+    between = {key: f"   {shown_interval(each)}" for key, each in known.items()}
+    lines = [f"accuracy   {found.accuracy:7.2f}{between['accuracy']}   {found.count:,} {unit}"]
     if found.spans:
         right, predicted, gold = np.sum(list(found.spans.values()), axis=0)
-        lines.append(f"entity F1  {found.f1:7.2f}   {right:,} right of {predicted:,} predicted and {gold:,} gold")
+        lines.append(
+            f"entity F1  {found.f1:7.2f}{between['f1']}   {right:,} right of {predicted:,} predicted and {gold:,} gold"
+        )
         for kind, (right, predicted, gold) in found.spans.items():
             value = 200 * right / max(1, predicted + gold)
             lines.append(f"  {kind:20} F1 {value:7.2f}   {right:,} of {predicted:,} and {gold:,}")
     else:
-        lines += [f"macro F1   {found.f1:7.2f}", f"Matthews   {found.matthews:7.2f}", *confusion_matrix(found)]
-    return Scored(lines, asdict(found))
+        lines += [f"macro F1   {found.f1:7.2f}{between['f1']}"]
+        lines += [f"Matthews   {found.matthews:7.2f}{between.get('matthews', '')}", *confusion_matrix(found)]
+    return Scored(lines, {**asdict(found), "intervals": known})
 
 
 def confusion_matrix(found: LabelsScored) -> list[str]:

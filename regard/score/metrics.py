@@ -1,6 +1,7 @@
 """Metrics: each is one object with its name, its direction (higher or lower is better) and its computation.
 
 value = v(Σᵢ sᵢ)   sᵢ: the statistics of example i, k numbers that add up over examples
+Ranks do not add up: there v is given all sᵢ, and how often each example counts.
 
 Validation, early stopping, `score`, `runs` and `compare` share these objects, and the bootstrap resamples any of them.
 A value has the unit in which it is shown: accuracy is 93.5 (%), not 0.935.
@@ -8,6 +9,9 @@ A value has the unit in which it is shown: accuracy is 93.5 (%), not 0.935.
 
 from __future__ import annotations
 
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.spans import found_spans, mark_spans
+from regard.data.text import BETWEEN
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
@@ -49,9 +54,17 @@ class Metric:
     unit: str = ""
     name_for: Callable[[Sequence[Any]], str] | None = None  # references -> name, if the name depends on them
     floor: Floor | None = None  # what a model reaches without having learned anything
+    ranked: Callable[[Floats, Floats], Floats] | None = None  # instead of `value`: counts (…, n) and statistics -> (…)
 
     def of(self, outputs: Sequence[Any], references: Sequence[Any]) -> float:
-        return float(self.value(self.statistics(outputs, references).sum(0)))
+        return float(self.over(self.statistics(outputs, references)))
+
+    def over(self, statistics: Floats, counts: Floats | None = None) -> Floats:
+        """The value of examples with these statistics (examples, k), each of which counts so many times (…, examples),
+        by default once."""
+        if self.ranked is not None:
+            return self.ranked(np.ones(len(statistics)) if counts is None else counts, statistics)
+        return self.value(statistics.sum(0) if counts is None else counts @ statistics)
 
     def improves(self, new: float, old: float | None) -> bool:
         """Return whether `new` is better than `old`, the best value so far; None: there is none yet."""
@@ -261,6 +274,123 @@ LABEL_METRICS = (ACCURACY, MACRO_F1, MATTHEWS)
 TAG_METRICS = (TAG_F1, TAG_ACCURACY)
 
 
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+def _numbers(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(examples, 2): both numbers, less the mean of the references, so that no digits are lost in their squares."""
+    found = _table(([float(one), float(other)] for one, other in zip(outputs, references, strict=True)), 2)
+    shifted: Floats = found - found[:, 1].mean() if len(found) else found
+    return shifted
+
+
+def _moments(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(examples, 6): 1, x, y, x², y² and xy."""
+    x, y = _numbers(outputs, references).T
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def _pearson(sums: Floats) -> Floats:
+    count, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spread_x, spread_y, shared = count * xx - x * x, count * yy - y * y, count * xy - x * y
+    least = 1e-12 * count  # of what rounding leaves where all numbers are equal
+    known = (spread_x > least * xx) & (spread_y > least * yy)
+    return np.where(known, 100 * shared / np.sqrt(np.where(known, spread_x * spread_y, 1.0)), 0.0)
+
+
+def _spearman(counts: Floats, statistics: Floats) -> Floats:
+    """Pearson's correlation of the ranks in the sample where example i occurs counts[…, i] times (Spearman 1904)."""
+    x, y = (_ranks(statistics[:, side], counts) for side in range(2))
+    size = counts.sum(-1, keepdims=True)
+    x, y = x - (size + 1) / 2, y - (size + 1) / 2  # the mean of all ranks is (n + 1) / 2
+    moments = (np.ones_like(x), x, y, x * x, y * y, x * y)
+    return _pearson(np.stack([(counts * moment).sum(-1) for moment in moments], axis=-1))
+
+
+def _ranks(values: Floats, counts: Floats) -> Floats:
+    """Ranks from 1; equal values, and copies of one value, have the mean of their ranks: (…, examples)."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    first, last = (np.searchsorted(ordered, ordered, side=side) for side in ("left", "right"))
+    up_to = np.concatenate([np.zeros_like(counts[..., :1]), np.cumsum(counts[..., order], -1)], axis=-1)
+    ranks = np.empty_like(counts)
+    ranks[..., order] = (up_to[..., first] + up_to[..., last] + 1) / 2
+    return ranks
+
+
+def _squared_errors(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    x, y = _numbers(outputs, references).T
+    return np.stack([(x - y) ** 2, np.ones_like(x)], axis=1)
+
+
+def _root_mean(sums: Floats) -> Floats:
+    values: Floats = np.sqrt(sums[..., 0] / np.maximum(sums[..., 1], 1))
+    return values
+
+
+PEARSON = Metric("pearson", "Pearson", "higher", _moments, _pearson, lambda: "100 × Pearson correlation coefficient")
+SPEARMAN = Metric(
+    "spearman",
+    "Spearman",
+    "higher",
+    _numbers,
+    _pearson,
+    lambda: "100 × Spearman rank correlation; equal numbers have their mean rank",
+    ranked=_spearman,
+)
+RMSE = Metric("rmse", "RMSE", "lower", _squared_errors, _root_mean, lambda: "root of the mean squared error")
+NUMBER_METRICS = (PEARSON, SPEARMAN, RMSE)
+
+
+# --- answers to questions ----------------------------------------------------------------------------------------
+
+
+def normal_answer(text: str) -> list[str]:
+    """The words of an answer as SQuAD compares them: lower case, no punctuation, no articles (Rajpurkar 2016)."""
+    kept = "".join(character for character in text.lower() if character not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+
+
+def _shared_words(one: list[str], other: list[str]) -> float:
+    if not one or not other:
+        return float(one == other)
+    return 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
+
+
+def _best_answer(compare: Callable[[list[str], list[str]], float]) -> Statistics:
+    """(examples, 2): how well an answer fits the best of the right ones, which BETWEEN separates; and 1."""
+
+    def statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+        rows = []
+        for output, reference in zip(outputs, references, strict=True):
+            found = normal_answer(output)
+            rows.append([max(compare(found, normal_answer(gold)) for gold in reference.split(BETWEEN)), 1])
+        return _table(rows, 2)
+
+    return statistics
+
+
+EXACT_MATCH = Metric(
+    "exact",
+    "exact match",
+    "higher",
+    _best_answer(lambda one, other: float(one == other)),
+    _percentage,
+    lambda: "share of answers equal to a right one, without case, punctuation and articles",
+    "%",
+)
+ANSWER_F1 = Metric(
+    "answer_f1",
+    "answer F1",
+    "higher",
+    _best_answer(_shared_words),
+    _percentage,
+    lambda: "mean F1 of the words of an answer and of the right one nearest to it",
+    "%",
+)
+ANSWER_METRICS = (EXACT_MATCH, ANSWER_F1)
+
+
 # --- alignments --------------------------------------------------------------------------------------------------
 
 
@@ -287,7 +417,16 @@ ALIGNMENT_ERROR = Metric(
 # a log does not record whether its F1 is of labels or of tags: the name here fits both
 METRICS = {
     metric.key: metric
-    for metric in (LOSS, PERPLEXITY, *TRANSLATION_METRICS, *LABEL_METRICS, *TAG_METRICS, ALIGNMENT_ERROR)
+    for metric in (
+        LOSS,
+        PERPLEXITY,
+        *TRANSLATION_METRICS,
+        *LABEL_METRICS,
+        *TAG_METRICS,
+        *NUMBER_METRICS,
+        *ANSWER_METRICS,
+        ALIGNMENT_ERROR,
+    )
 }
 
 
@@ -316,7 +455,7 @@ def by_length(
     """Compute the value in each bucket that has sentences."""
     each = metric.statistics(outputs, references)
     return [
-        Bucket(shortest, longest, int(inside.sum()), float(metric.value(each[inside].sum(0))))
+        Bucket(shortest, longest, int(inside.sum()), float(metric.over(each[inside])))
         for shortest, longest, inside in buckets(sources)
         if inside.any()
     ]

@@ -11,14 +11,15 @@ import numpy as np
 from regard.check.examples import check_examples
 from regard.config import counted
 from regard.data import world
-from regard.data.fields import LabelField, TextField
+from regard.data.fields import LabelField, TextsField
+from regard.data.in_memory import keep_labelled
 from regard.data.sources import BETWEEN, UNDECIDED, Imported, Table, World, find
 from regard.data.text import one_line
 from regard.data.tokens import TextTokens
 from regard.interface import Classifies, Learns, UserError, Weighs
 from regard.look.attention import label_closely, look_at_label
 from regard.new.choices import Made, Request
-from regard.new.fields import named_fields, text_and_label
+from regard.new.fields import label_among, texts_and_target
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.labels import classify
@@ -41,6 +42,10 @@ class LabelledTable(Table):
     def texts(self) -> tuple[str, ...]:
         return (self.source, self.second) if self.second else (self.source,)
 
+    @property
+    def paired(self) -> bool:
+        return bool(self.second)
+
 
 class WorldSentiment(World):
     """Sentences of the built-in grammar and their sentiment: praise, blame or neither."""
@@ -54,6 +59,7 @@ class WorldSentiment(World):
 
 class ImportedLabels(Imported):
     form = WorldSentiment.form
+    paired = True
 
 
 class LabelCorpus(Corpus):
@@ -66,12 +72,12 @@ class LabelCorpus(Corpus):
         model.weigh(np.bincount(encoded["target"].tokens))
 
 
-def as_read(run: Run, lines: Sequence[str]) -> list[str]:
-    """Lines as the run reads them: a model of two texts reads both, which a tab separates."""
-    data = run.recipe.data
-    if not (isinstance(data, LabelledTable) and data.second):
+def as_read(run: Run, lines: Sequence[Any]) -> list[str]:
+    """Lines as the run reads them: a model of two texts reads both, which a tab separates, or which are a tuple."""
+    if not run.recipe.data.paired:
         return list(lines)
-    return [BETWEEN.join(part.strip(" ") for part in line.split("\t", 1)) for line in lines]
+    several = (line.split("\t") if isinstance(line, str) else line for line in lines)
+    return [BETWEEN.join(part.strip(" ") for part in parts) for parts in several]
 
 
 def answer(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
@@ -99,8 +105,8 @@ def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    text, label, reasons = named_fields(asked, find(files["train"], asked.folder), text_and_label)
-    data = LabelledTable(source=text, target=label, **files)
+    fields, reasons = texts_and_target(asked, find(files["train"], asked.folder), label_among)
+    data = LabelledTable(**fields, **files)
     return new_labelled(asked, data, TextTokens(kind=asked.kind or "words", size=0), reasons)
 
 
@@ -128,7 +134,7 @@ TASK = Task(
     name="classification",
     about="Sentiment of English sentences from a small grammar: praise, blame or neither.",
     words=Words(example="sentence", file="reviews.tsv", counts="labels"),
-    fields={"source": TextField, "target": LabelField},
+    fields={"source": TextsField, "target": LabelField},
     sources={"world": WorldSentiment, "table": LabelledTable, "imported": ImportedLabels},
     tokens=TextTokens,
     promises={"loss(batch)": Learns, "classify(batch)": Classifies},
@@ -138,6 +144,7 @@ TASK = Task(
     demo_model="birnn",
     toy=(("a b c", "x"), ("c", "y")),
     corpus=LabelCorpus,
+    keep=keep_labelled,
     new=new,
     check=check_examples,
     answer=answer,

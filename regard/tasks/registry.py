@@ -10,9 +10,10 @@ from regard.tasks import (
     masked,
     pictures,
     pretraining,
+    regression,
     tagging,
     translation,
 )
 
-EVERY = (translation, language, masked, denoising, pretraining, classification, tagging, pictures)
+EVERY = (translation, language, masked, denoising, pretraining, classification, regression, tagging, pictures)
 TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in EVERY}

@@ -61,8 +61,9 @@ def fields_from(base: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
     sides: dict[str, Field] = {}
     for place, side in enumerate(corpus.sides):
         read = not parts or place == 0 or any(part.startswith("decoder") for part in parts)
-        if corpus.recipe.task.fields[side] is TextField and texts and read:
-            sides[side] = TextField(texts.get(side, next(iter(texts.values()))), begins=side == "target")
+        kind = corpus.recipe.task.fields[side]
+        if issubclass(kind, TextField) and texts and read:
+            sides[side] = kind(texts.get(side, next(iter(texts.values()))), begins=side == "target")
             continue
         learnt = learnt or corpus.learn_fields()
         own, names = learnt[side], theirs.names()
