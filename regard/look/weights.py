@@ -18,7 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.corruption import with_hidden
-from regard.interface import Batch, Classifies, Fills, Inside, Inspects, Scores, SeenAttention, UserError
+from regard.data.fields import NumberField
+from regard.interface import (
+    Batch,
+    Chooses,
+    Classifies,
+    Estimates,
+    Fills,
+    Inside,
+    Inspects,
+    Points,
+    Scores,
+    SeenAttention,
+    UserError,
+)
 from regard.layers.attention import watch
 from regard.run import Run
 
@@ -48,6 +61,12 @@ def use(model: Any, batch: Batch) -> None:
         model.log_probs(batch)
     elif isinstance(model, Classifies):
         model.classify(batch)
+    elif isinstance(model, Estimates):
+        model.estimate(batch)
+    elif isinstance(model, Chooses):
+        model.choose(batch)
+    elif isinstance(model, Points):
+        model.point(batch)
     elif isinstance(model, Fills):
         assert batch.source is not None
         model.fill(with_hidden(batch.source, batch.source.but_end().mask))
@@ -124,8 +143,16 @@ def forced_weights(model: nn.Module, batch: Batch, *, layer: int | None = None) 
 
 
 def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tensor]:
-    """Return a label, by default the predicted one, and the saliency of each position, (1, places), with sum 1."""
-    model, labels = run.model, run.fields.names()
+    """Return a label, by default the predicted one, or the number that is estimated, and the saliency of each position,
+    (1, places), with sum 1."""
+    model, labels, number = run.model, run.fields.names(), run.fields["target"]
+    if isinstance(model, Estimates) and isinstance(number, NumberField):
+        if label is not None:
+            raise UserError(f"{label!r} was given as the target, and a number has no others beside it: leave it out.")
+        with torch.enable_grad(), reading(run.model) as embedded:
+            estimated = model.estimate(batch)[0]
+            (slope,) = torch.autograd.grad(estimated, embedded[0])
+        return number.text(float(estimated.detach())), shares_of(slope, batch)
     if not isinstance(model, Classifies):
         raise UserError(f"{run.model_title} does not give labels: give a run trained for classification.")
     if label is not None and label not in labels:
@@ -134,8 +161,13 @@ def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tens
         log_probs = model.classify(batch)[0]
         chosen = int(log_probs.argmax()) if label is None else labels.index(label)
         (slope,) = torch.autograd.grad(log_probs[chosen], embedded[0])
+    return labels[chosen], shares_of(slope, batch)
+
+
+def shares_of(slope: Tensor, batch: Batch) -> Tensor:
     sizes = slope.norm(dim=-1)[:, -batch.first.mask.shape[1] :]  # without what is read before the text
-    return labels[chosen], sizes / sizes.sum().clamp_min(1e-30)
+    shares: Tensor = sizes / sizes.sum().clamp_min(1e-30)
+    return shares
 
 
 def rollout(model: nn.Module, batch: Batch) -> Tensor | None:

@@ -73,6 +73,8 @@ class Request:
 
     def recipe(self, data: Source, tokens: Any, config: Any, train: TrainConfig) -> Recipe:
         """The recipe of these settings, for the task and the model that were asked for."""
+        if "second" not in vars(data):
+            self.refuse("second")
         data_name = next(name for name, form in self.task.sources.items() if form is type(data))
         return Recipe(self.task, 1, data_name, data, tokens, self.model_name, config, train, self.folder)
 

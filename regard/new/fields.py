@@ -57,7 +57,10 @@ def texts_and_target(
         named = {"source": asked.source, "target": asked.target, "second": asked.second or ""}
         return {key: name for key, name in named.items() if name}, {}
     if asked.source or asked.target or asked.second:
-        raise UserError("Only some of source, second and target were given: give source and target at least, or none.")
+        raise UserError(
+            "Only one of source and target was given: give both, fields of the table, and second with them if there "
+            "are two texts, or none of them."
+        )
     columns = columns_of(file)
     if len(columns) < 2:
         raise UserError(

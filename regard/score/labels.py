@@ -15,10 +15,11 @@ from regard.config import counted
 from regard.data.spans import found_spans, mark_spans
 from regard.interface import UserError
 from regard.run import Run
-from regard.score.bootstrap import interval
+from regard.score.bootstrap import CONFIDENCE, interval
 from regard.score.metrics import ACCURACY, LABEL_METRICS, MACRO_F1, MATTHEWS, TAG_F1, TAG_METRICS, Metric
 from regard.score.result import Options, Scored
 
+NOTE = f"in brackets: {CONFIDENCE} % confidence intervals, by bootstrap"
 MOST_LABELS = 12  # in a confusion matrix that fits a terminal
 UNREAD = "(not read)"  # the tag of a word beyond the model's maximum length
 
@@ -78,7 +79,7 @@ def score_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], aske
     metrics = runs[0].task.metrics
     found, known = {metric.key: metric.of(answers, gold) for metric in metrics}, intervals(metrics, gold, answers)
     lines = [f"{metric.name:12} {found[metric.key]:8.4g}   {shown_interval(known[metric.key])}" for metric in metrics]
-    lines[0] += f"   {counted(len(gold), runs[0].task.words.example)}"
+    lines.append(f"{counted(len(gold), runs[0].task.words.example)}; {NOTE}")
     return Scored(lines, {"count": len(gold), **found, "intervals": known})
 
 
@@ -99,11 +100,11 @@ def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], 
 
 def _shown(found: LabelsScored, unit: str, known: dict[str, tuple[float, float]]) -> Scored:
     between = {key: f"   {shown_interval(each)}" for key, each in known.items()}
-    lines = [f"accuracy   {found.accuracy:7.2f}{between['accuracy']}   {found.count:,} {unit}"]
+    lines = [f"accuracy   {found.accuracy:7.2f}   {found.count:,} {unit}{between['accuracy']}"]
     if found.spans:
         right, predicted, gold = np.sum(list(found.spans.values()), axis=0)
         lines.append(
-            f"entity F1  {found.f1:7.2f}{between['f1']}   {right:,} right of {predicted:,} predicted and {gold:,} gold"
+            f"entity F1  {found.f1:7.2f}   {right:,} right of {predicted:,} predicted and {gold:,} gold{between['f1']}"
         )
         for kind, (right, predicted, gold) in found.spans.items():
             value = 200 * right / max(1, predicted + gold)
@@ -111,7 +112,7 @@ def _shown(found: LabelsScored, unit: str, known: dict[str, tuple[float, float]]
     else:
         lines += [f"macro F1   {found.f1:7.2f}{between['f1']}"]
         lines += [f"Matthews   {found.matthews:7.2f}{between.get('matthews', '')}", *confusion_matrix(found)]
-    return Scored(lines, {**asdict(found), "intervals": known})
+    return Scored([*lines, "", NOTE], {**asdict(found), "intervals": known})
 
 
 def confusion_matrix(found: LabelsScored) -> list[str]:

@@ -25,7 +25,7 @@ from regard.run import Run
 from regard.score.labels import score_answers
 from regard.score.metrics import NUMBER_METRICS
 from regard.tasks import Task, Words
-from regard.tasks.classification import LabelledTable, as_read
+from regard.tasks.classification import LabelledTable, as_read, look, look_closely
 from regard.train.corpus import Corpus
 
 CONTENT = ("NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM")  # parts of speech that say something by themselves
@@ -117,4 +117,6 @@ TASK = Task(
     demo=demo,
     entry=entry,
     right=near,
+    look=look,
+    look_closely=look_closely,
 )
