@@ -32,7 +32,6 @@ from regard.runs import log_entries
 from regard.score.alignment import Links, read_links
 from regard.score.metrics import ALIGNMENT_ERROR, METRICS
 from regard.score.translation import attention_links
-from regard.train.corpus import Corpus
 from regard.train.cost import first_batches, flops_per_token
 
 Facts = dict[str, Any]
@@ -132,7 +131,7 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: O
         found = attention_links(run, list(test.examples))
         statistics[ALIGNMENT_ERROR.key] = ALIGNMENT_ERROR.statistics(found, test.links).tolist()
     entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict) and has_numbers(entry)]
-    data = {split: _encoded(corpus, folder, split) for split in ("train", "valid")}
+    data = {split: _encoded(run, folder, split) for split in ("train", "valid")}
     a_token = None  # floating-point operations of training per token
     if data["train"]:
         batches = corpus.batches(run.fields, data["train"], run.model)
@@ -171,13 +170,12 @@ def has_numbers(entry: Facts) -> bool:
 def floors(run: Run, test: Unseen, train: Mapping[str, Encoded]) -> dict[str, float]:
     """Return the value of each metric that a model reaches without learning anything, where that is known."""
     field = run.fields.get("target")
-    if field is None:  # a masked language model has none
+    if field is None or not isinstance(field.shape, Numbered):  # a masked language model has none
         return {}
     try:
         ids = np.concatenate(field.encode(test.targets))
     except UserError:  # a label that training never had
         return {}
-    assert isinstance(field.shape, Numbered)
     counts = np.bincount(train["target"].tokens if train else ids[:0], minlength=field.shape.size)
     found = {metric: metric.floor.value(ids, counts) for metric in run.task.metrics if metric.floor and len(ids)}
     # a floor that the references themselves do not exceed is left out: BLEU where no sentence has four words
@@ -221,10 +219,10 @@ def _samples(run: Run) -> list[str]:
     return [each.text for each in run.predict([""] * SAMPLES, Decoding(sample=True, temperature=0.8, max_length=60))]
 
 
-def _encoded(corpus: Corpus, folder: Folder, split: str) -> dict[str, Encoded]:
+def _encoded(run: Run, folder: Folder, split: str) -> dict[str, Encoded]:
     """Open the encoded training or validation data; return nothing where it is gone."""
     try:
-        return {side: Encoded.open(folder.data, f"{split}.{side}") for side in corpus.sides}
+        return {side: Encoded.open(folder.data, f"{split}.{side}") for side in run.fields}
     except (OSError, ValueError, UserError):
         return {}
 

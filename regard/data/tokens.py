@@ -80,7 +80,7 @@ class PairTokens(TextTokens):
 
 @dataclass(frozen=True)
 class GivenTokens(TextTokens):
-    kind: Literal["given"] = "given"  # words as they are given, split at spaces
+    kind: Kind = "given"  # words as they are given, split at spaces; others: the first piece of a word stands for it
 
 
 class Piece(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 from regard.check.examples import check_examples
 from regard.config import choose, counted, parse
 from regard.data import world
-from regard.data.fields import SpellingField, TagField, TextField
+from regard.data.fields import Fields, SpellingField, TagField, TextField
 from regard.data.in_memory import keep_tagged
 from regard.data.sources import UNDECIDED, Conll, World, find
 from regard.data.spans import with_words
@@ -26,7 +26,7 @@ from regard.score.labels import score_tags
 from regard.score.metrics import TAG_ACCURACY, TAG_METRICS
 from regard.tasks import Task, Words
 from regard.tasks.classification import labelled_demo
-from regard.train.corpus import Corpus
+from regard.train.corpus import Corpus, Sides
 
 
 class WorldTags(World):
@@ -40,6 +40,11 @@ class WorldTags(World):
 
 
 class TagCorpus(Corpus):
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Any:
+        if "firsts" in fields and vars(self.recipe.model).get("letters"):
+            raise UserError("model.letters needs words that are not split into pieces: set it to 0.")
+        return super().batches(fields, encoded, model)
+
     def remarks(self) -> list[str]:
         data, corrected = self.recipe.data, list[str]()
         if data.names:
@@ -83,12 +88,13 @@ def tag_columns(asked: Request, file: Path) -> tuple[dict[str, int], Reasons]:
 
 
 def new(asked: Request) -> Made:
-    asked.refuse("kind", "unit")
+    asked.refuse("unit")
     files = asked.train_and_valid()
     chosen, reasons = tag_columns(asked, find(files["train"], asked.folder))
     data = parse(Conll, {**files, **chosen}, where="data")
-    recipe, reasons = new_labelled(asked, data, GivenTokens(size=0), reasons)
-    if "letters" in vars(recipe.model):
+    kind = asked.kind or "given"
+    recipe, reasons = new_labelled(asked, data, GivenTokens(kind=kind, size=8000 if kind == "bpe" else 0), reasons)
+    if "letters" in vars(recipe.model) and kind == "given":
         recipe = replace(recipe, model=replace(recipe.model, letters=50))
         reasons["model.letters"] = "spelling helps with words that are not in the training data."
     return recipe, reasons
