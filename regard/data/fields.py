@@ -152,13 +152,15 @@ class TextField(Field):
         """The ids of several texts in one array."""
         return np.array([token for text in texts for token in (EOS, *text)][1:], np.int32)
 
-    def cut(self, ids: Sequence[int], most: int) -> list[int]:
-        """At most so many tokens; of several texts the longest is cut first, so that none is lost."""
+    def kept(self, ids: Sequence[int], most: int) -> list[int]:
+        """The places of at most so many tokens; of several texts the longest is cut first, so that none is lost."""
         if len(ids) <= most or not self.parts:
-            return list(ids[:most])
-        texts = split_at_eos(ids)
-        level = water_level([len(text) for text in texts], most - len(texts) + 1)
-        return [int(token) for token in self.join([text[:level] for text in texts])]
+            return list(range(min(most, len(ids))))
+        ends = [place for place, token in enumerate(ids) if token == EOS] + [len(ids)]
+        starts = [0, *(end + 1 for end in ends[:-1])]
+        level = water_level([end - start for start, end in zip(starts, ends, strict=True)], most - len(ends) + 1)
+        texts = ((*range(start, min(end, start + level)), end) for start, end in zip(starts, ends, strict=True))
+        return [place for text in texts for place in text][:-1]
 
     def pieces(self, raw: str) -> list[Piece]:
         """The tokens of `encode`, each with its position in `raw`; between two texts there is <eos>."""
@@ -173,6 +175,11 @@ class TextField(Field):
                 found.append(Piece(piece.id, piece.text, piece.start + at, piece.end + at, piece.word + words))
             at += len(text) + len(BETWEEN)
         return found
+
+    def restored(self, raw: str) -> str:
+        """The text as it is decoded from its tokens, for display."""
+        each = self.tokenizer.encode_all(raw.split(BETWEEN) if self.parts else [raw])
+        return BETWEEN.join(map(self.tokenizer.decode, each))
 
     def beginning(self, raw: str, characters: int) -> str:
         """At most so many characters of each text."""
@@ -207,16 +214,6 @@ class TextsField(TextField):
 
     def __init__(self, tokenizer: Tokenizer, *, begins: bool = False, parts: bool = True) -> None:
         super().__init__(tokenizer, begins=begins, parts=parts)
-
-
-def split_at_eos(ids: Sequence[int]) -> list[list[int]]:
-    texts: list[list[int]] = [[]]
-    for token in ids:
-        if token == EOS:
-            texts.append([])
-        else:
-            texts[-1].append(int(token))
-    return texts
 
 
 def water_level(lengths: Sequence[int], room: int) -> int:

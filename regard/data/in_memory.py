@@ -72,6 +72,36 @@ def keep_labelled(rows: Iterable[Any], place: Path) -> Kept:
     return {"file": path, "source": FIELDS[0], "target": FIELDS[1], **({"second": "second"} if paired else {})}
 
 
+def keep_choices(rows: Iterable[Any], place: Path) -> Kept:
+    """(question, answers, right answer), or ((question, answers), right answer): its text, or its place in the list."""
+    return _kept(((q, [*a], a[r] if isinstance(r, int) else r) for q, a, r in _triples(rows)), place, "choices")
+
+
+def keep_questions(rows: Iterable[Any], place: Path) -> Kept:
+    """(question, text, answer), or ((question, text), answer): a text, or several."""
+    several = ((q, text, [a] if isinstance(a, str) else a) for q, text, a in _triples(rows))
+    return _kept(several, place, "context")
+
+
+def _triples(rows: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    for number, row in enumerate(rows, start=1):
+        whole = row if isinstance(row, Sequence) and not isinstance(row, str | bytes) else ()
+        parts = (*whole[0], whole[1]) if len(whole) == 2 and isinstance(whole[0], list | tuple) else tuple(whole)
+        if len(parts) != 3:
+            wanted = "a question, what it is asked about, and the answer"
+            raise UserError(f"Example {number} is {str(row)[:80]!r}, and must have three parts: {wanted}.")
+        yield parts[0], parts[1], parts[2]
+
+
+def _kept(triples: Iterable[tuple[Any, Any, Any]], place: Path, second: str) -> Kept:
+    path = place.with_suffix(".jsonl")
+    with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
+        for triple in triples:
+            entry = dict(zip(("question", second, "answer"), triple, strict=True))
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+    return {"file": path}
+
+
 def keep_tagged(rows: Iterable[Any], place: Path) -> Kept:
     """Words and their tags, as lists or with spaces between them, in CoNLL's columns."""
     path = place.with_suffix(".conll")

@@ -151,12 +151,14 @@ class World(Source):
 
     @staticmethod
     @abstractmethod
-    def sides(pair: world.Pair) -> tuple[str, ...]:
+    def sides(pair: Any) -> tuple[str, ...]:
         """The raw sides of an example."""
 
-    def pairs(self, split: Split) -> Iterator[world.Pair]:
+    write: ClassVar[Callable[..., Iterator[Any]]] = world.pairs  # what the grammar writes of a split
+
+    def pairs(self, split: Split) -> Iterator[Any]:
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]
-        return islice(world.pairs(split, seed=self.grammar_seed, longest=self.longest), count)
+        return islice(type(self).write(split, seed=self.grammar_seed, longest=self.longest), count)
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         return iter(_generated(self, split))

@@ -225,6 +225,12 @@ def read_fields(
         yield number, [cells[column] for column in columns]
 
 
+def read_json(path: Path | str) -> Any:
+    """The one value that a JSON file holds; None where it holds none, or several, as JSONL does."""
+    with _content(Path(path)) as stream, suppress(ValueError, RecursionError):
+        return json.loads(stream.read().decode("utf-8-sig"))
+
+
 def is_jsonl(path: Path | str) -> bool:
     return any(suffix in JSON_SUFFIXES for suffix in Path(path).suffixes)
 

@@ -49,6 +49,18 @@ def columns_of(path: Path) -> dict[str, list[str]]:
     return {str(place + 1): [row[place] for row in rows if len(row) >= width] for place in range(width)}
 
 
+def keys_of(path: Path, usual: Sequence[str]) -> list[str]:
+    """The fields of a table: keys of JSONL, names in the first line where one of them is usual, otherwise numbers."""
+    if is_jsonl(path):
+        try:
+            return list(dict(json.loads(next(whole_lines(path), (0, ""))[1])))
+        except (ValueError, TypeError, RecursionError):
+            raise UserError(f"{path} is not JSONL: give one object per line.") from None
+    first = next(read_rows(path), (0, list[str]()))[1]
+    named = any(cell.strip().lower() in usual for cell in first)
+    return first if named else [str(place) for place in range(1, len(first) + 1)]
+
+
 def texts_and_target(
     asked: Request, file: Path, guess: Callable[[Columns, Path], Target]
 ) -> tuple[dict[str, Any], Reasons]:

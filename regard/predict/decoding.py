@@ -59,4 +59,5 @@ class Prediction:
     tokens: tuple[str, ...]
     alternatives: tuple[Prediction, ...] = ()  # the rest of the n-best list
     cut: bool = False  # whether the line was longer than the model or longest_source allows, and was cut
-    probabilities: dict[str, float] | None = None  # of every label, for classification
+    probabilities: dict[str, float] | None = None  # of every label, for classification, or of every choice
+    place: tuple[int, int] | None = None  # where an answer starts and ends in its text, in characters

@@ -48,7 +48,7 @@ def readable(run: Run, lines: Sequence[str], how: Decoding | None = None) -> lis
     found = []
     for number, ids in enumerate(array.tolist() for array in source.encode(beginnings)):
         if ids and lines[number].strip():
-            read = source.cut(ids, most)
+            read = [ids[place] for place in source.kept(ids, most)]
             cut = len(read) < len(ids) or len(lines[number]) > len(beginnings[number])
             found.append(Line(number, beginnings[number], read, cut))
     return sorted(found, key=lambda line: -len(line.ids))

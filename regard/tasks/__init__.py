@@ -48,7 +48,8 @@ def plain(raw: Any, prediction: Prediction) -> str:
 
 
 def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
-    return {key: value for key, value in asdict(prediction).items() if key != "probabilities"}
+    written = asdict(prediction, dict_factory=lambda pairs: {key: value for key, value in pairs if key != "place"})
+    return {key: value for key, value in written.items() if key != "probabilities"}
 
 
 def right_or_wrong(output: str, reference: str) -> float:

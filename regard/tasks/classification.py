@@ -77,7 +77,8 @@ def as_read(run: Run, lines: Sequence[Any]) -> list[str]:
     if not run.recipe.data.paired:
         return list(lines)
     several = (line.split("\t") if isinstance(line, str) else line for line in lines)
-    return [BETWEEN.join(part.strip(" ") for part in parts) for parts in several]
+    flat = ([each for part in parts for each in ([part] if isinstance(part, str) else part)] for parts in several)
+    return [BETWEEN.join(part.strip(" ") for part in parts) for parts in flat]
 
 
 def answer(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
@@ -117,17 +118,19 @@ def demo(run: Run) -> Iterator[str]:
     yield "  regard new classification your.tsv -o my.toml"
 
 
-def labelled_demo(run: Run, unit: str, accuracy: Metric) -> Iterator[str]:
+def labelled_demo(run: Run, unit: str, accuracy: Metric, example: str = "sentence") -> Iterator[str]:
     """How many are correct, and the first few."""
     every = list(run.recipe.data.lines("test", run.recipe.folder))
     outputs = [prediction.text for prediction in run.predict([source for _, source, _ in every])]
     gold = [target for _, _, target in every]
     share, count = accuracy.of(outputs, gold), int(accuracy.statistics(outputs, gold)[:, 1].sum())
-    yield f"\n{counted(len(every), 'unseen sentence')}: {share:.2f} % of {count:,} {unit} are correct"
+    yield f"\n{counted(len(every), f'unseen {example}')}: {share:.2f} % of {count:,} {unit} are correct"
     for (_, text, target), output in list(zip(every, outputs, strict=True))[:5]:
-        yield f"  {text}\n    {output}" + ("" if output == target else f"   (correct: {target})")
+        yield f"  {text.replace(BETWEEN, ' | ')}\n    {output}" + (
+            "" if output == target else f"   (correct: {target})"
+        )
     yield "\nNext:"
-    yield f"  regard predict {run.name} < sentences.txt"
+    yield f"  regard predict {run.name} < {example}s.txt"
 
 
 TASK = Task(

@@ -8,12 +8,15 @@ from regard.tasks import (
     denoising,
     language,
     masked,
+    multiple_choice,
     pictures,
     pretraining,
+    question_answering,
     regression,
     tagging,
     translation,
 )
 
-EVERY = (translation, language, masked, denoising, pretraining, classification, regression, tagging, pictures)
-TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in EVERY}
+WRITING = (translation, language, masked, denoising, pretraining)
+READING = (classification, regression, tagging, multiple_choice, question_answering, pictures)
+TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in (*WRITING, *READING)}

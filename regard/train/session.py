@@ -251,8 +251,7 @@ class Session:
         for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
             for text, field in dict(zip(example, texts, strict=False)).items():  # denoising has one text on both sides
                 beginning = text[:EXAMPLE]
-                shown = [piece.text for piece in field.tokenizer.pieces(beginning)]
-                yield beginning, shown, field.tokenizer.decode(field.tokenizer.encode(beginning))
+                yield beginning, [piece.text for piece in field.pieces(beginning)], field.restored(beginning)
 
     # --- stepping ---
 

@@ -16,6 +16,7 @@ from typing import get_args
 
 from regard.data.world.grammar import SHORTEST, Grammar
 from regard.data.world.lexicon import lexicon
+from regard.data.world.questions import Asked, Asker, Noter
 from regard.data.world.tables import Split, Tables, reserved
 from regard.data.world.trees import Clause, Institution, Of, Part, Phrase, Pronoun, Question, Time
 from regard.data.world.writer import Writer
@@ -23,6 +24,7 @@ from regard.data.world.writer import Writer
 __all__ = [
     "SHORTEST",
     "SHOWN",
+    "Asked",
     "Pair",
     "Split",
     "dictionary",
@@ -32,6 +34,7 @@ __all__ = [
     "lemmas",
     "masked",
     "pairs",
+    "questions",
     "reserved",
 ]
 
@@ -55,17 +58,32 @@ class Pair:
 
 def pairs(split: Split, *, seed: int = 0, longest: int = 50) -> Iterator[Pair]:
     """Endless pairs of one split; the splits share no sentence, even with names and numbers exchanged."""
+    for tree, verdict in _trees(split, Random(f"{split} {seed}"), longest):
+        pair = _write(Writer(lexicon()), tree, verdict)
+        if len(pair.source) <= longest and not (split == "train" and held_out(pair)):
+            yield pair
+
+
+def questions(split: Split, *, seed: int = 0, longest: int = 50) -> Iterator[Asked]:
+    """Endless questions about sentences of one split."""
+    asker = Asker(Random(f"questions {split} {seed}"))
+    for tree, verdict in _trees(split, Random(f"{split} {seed}"), longest):
+        noter = Noter(lexicon())
+        pair = _write(noter, tree, verdict)
+        if len(pair.source) <= longest and not (split == "train" and held_out(pair)):
+            asked = asker.ask(noter, tree)
+            if asked is not None:
+                yield asked
+
+
+def _trees(split: Split, random: Random, longest: int) -> Iterator[tuple[Part | Question, int]]:
     if split not in get_args(Split):
         raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
     if longest < SHORTEST:
         raise ValueError(f"no sentence is as short as {longest} words: longest must be at least {SHORTEST}")
-    words = lexicon()
-    grammar = Grammar(words, _tables(split != "train"), split, Random(f"{split} {seed}"), longest)
+    grammar = Grammar(lexicon(), _tables(split != "train"), split, random, longest)
     while True:
-        tree, verdict = grammar.sentence()
-        pair = _write(tree, verdict)
-        if len(pair.source) <= longest and not (split == "train" and held_out(pair)):
-            yield pair
+        yield grammar.sentence()
 
 
 def held_out(pair: Pair) -> bool:
@@ -77,8 +95,7 @@ def held_out(pair: Pair) -> bool:
     )
 
 
-def _write(tree: Part | Question, verdict: int) -> Pair:
-    writer = Writer(lexicon())
+def _write(writer: Writer, tree: Part | Question, verdict: int) -> Pair:
     words, links = writer.sentence(tree)
     links.sort()
     return Pair(
@@ -173,7 +190,7 @@ def _shown() -> dict[str, Pair]:
         Clause(Pronoun("they"), watch, "progressive"),
         Clause(treaty, sign, "past", passive=True, adjuncts=[Time("month", ("March", "1994"))]),
     )
-    return {text: _write(tree, 0) for text, tree in zip(SHOWN, trees, strict=True)}
+    return {text: _write(Writer(words), tree, 0) for text, tree in zip(SHOWN, trees, strict=True)}
 
 
 @cache
