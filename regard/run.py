@@ -31,6 +31,7 @@ from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.recipe import Recipe
 from regard.score.result import Options, Scored
 from regard.tasks import Task, nothing
+from regard.train.tuning import adapted
 from regard.train.weights import TensorShapes, misshapen, unfit, weights
 
 SAMPLING = {"temperature", "top_k", "top_p"}  # giving one of these means sampling
@@ -233,7 +234,8 @@ def build_model(recipe: Recipe, fields: Fields) -> nn.Module:
     """Build a new model whose weights depend on the recipe's seed; the global random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        return design_of(recipe.model_name).build(recipe.model, fields.shapes)
+        model, train = design_of(recipe.model_name).build(recipe.model, fields.shapes), recipe.train
+        return adapted(model, train.tune, fields.shapes, rank=train.rank, prompt=train.prompt)
 
 
 def build_saved(recipe: Recipe, fields: Fields, shapes: TensorShapes, origin: Path) -> nn.Module:

@@ -32,6 +32,8 @@ def new(
     # language: the kind of tokens
     unit: Literal["line", "paragraph", "file"] | None = None,  # language: what counts as one text
     model: str | None = None,  # the model; `regard models` lists them
+    base: Annotated[str | None, typer.Option("--from", metavar="RUN")] = None,
+    # fine-tuning: the run whose model, settings, tokens and weights to start from
     output: Output = None,  # the recipe to write; by default the task's name and .toml
 ) -> None:
     """Write a recipe for your data files, with settings to fit them.
@@ -41,6 +43,7 @@ def new(
     from regard.data.files import write_atomically
     from regard.loading import with_settings
     from regard.new.choices import Request
+    from regard.new.fine_tuning import new_recipe
 
     chosen = the_task(task)
     output = output or Path(f"{task}.toml")
@@ -51,10 +54,10 @@ def new(
     for setting in settings:  # what is chosen depends on the model
         model = setting.partition("=")[2] if setting.startswith("model.name=") else model
     folder = output.absolute().parent.resolve()
-    fields = {"source": source, "target": target, "second": second}
-    asked = Request(chosen, given, folder, tuple(valid or ()), **fields, model=model, kind=kind, unit=unit)
+    named = {"source": source, "target": target, "second": second, "model": model, "kind": kind, "unit": unit}
+    asked = Request(chosen, given, folder, tuple(valid or ()), **named, base=base)  # type: ignore[arg-type]
     with err.status("Reading the data …"):
-        recipe, reasons = chosen.new(asked)
+        recipe, reasons = new_recipe(asked)
         if other := [setting for setting in settings if not setting.startswith("model.name=")]:
             recipe = with_settings(recipe, other)
         typed = {setting.partition("=")[0] for setting in settings}

@@ -43,6 +43,7 @@ from regard.exchange.architectures import (
 from regard.exchange.own_tokenizers import write_own
 from regard.exchange.tokenizer_files import read_tokenizers
 from regard.interface import BOS, EOS, PAD, UserError
+from regard.layers.lora import merged
 from regard.loading import open_run
 from regard.models import design_of
 from regard.recipe import Recipe, parse_recipe
@@ -361,6 +362,8 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     folder = output or run / "hf"
     refuse_to_overwrite(folder)
     opened, recipe, fields = open_run(run, trust_code=trust_code)
+    if recipe.train.tune == "prompt":
+        raise UserError(f"{run} has learnt vectors before its input, and a folder cannot hold them: train another way.")
     kind, family = fitting_family(recipe, run)
     texts = {side: field.tokenizer for side in fields if isinstance(field := fields[side], TextField)}
     if len(texts) > 1 and not fields.joint:
@@ -404,11 +407,12 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
 
 
 def own_weights(folder: Folder, expected: Weights) -> Mapping[str, Tensor]:
-    """The weights of a run, each read when it is used, after all have been checked."""
-    saved, _ = read_tensors(folder.best)
+    """The weights of a run, LoRA's changes added; where there are none, each read when it is used, after a check."""
+    read, _ = read_tensors(folder.best)
+    saved = merged(read)
     if odd := misfit(expected, saved):
         raise UserError(f"The weights in {folder.best} do not fit the model: {odd}; restore the run's own files.")
-    return Mapped(folder.best)
+    return Mapped(folder.best) if saved.keys() == read.keys() else saved
 
 
 class Theirs(Mapping[str, Tensor]):

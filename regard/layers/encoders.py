@@ -7,7 +7,7 @@ x = [E w ; max_j relu(W c_{j : j + 2} + b)], c the bytes of the word        Ma &
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +44,16 @@ class Embedding(nn.Module):
         self.dim = dim
         self.scale = dim**0.5 if scaled else 1.0
         self.weight = nn.Parameter(torch.randn(vocab, dim) * (spread * dim**-0.5 if scaled else SMALL))
+        self.prompt: nn.Parameter | None = None  # the vectors of ids from `vocab` on (prompt tuning)
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.dropout(nn.functional.embedding(tokens, self.weight) * self.scale)
+        vocab = len(self.weight)
+        vectors = nn.functional.embedding(tokens if self.prompt is None else tokens.clamp(max=vocab - 1), self.weight)
+        if self.prompt is not None:
+            learnt = nn.functional.embedding((tokens - vocab).clamp(min=0), self.prompt)
+            vectors = torch.where((tokens < vocab)[..., None], vectors, learnt)
+        embedded: Tensor = self.dropout(vectors * self.scale)
         return embedded  # (…, dim)
 
     @torch.no_grad()
@@ -196,6 +202,46 @@ def swapped(source: Padded) -> tuple[Padded, Tensor]:
 def extra_states(encoder: nn.Module) -> int:
     """Count the states before those of the sentence's own tokens."""
     return encoder.extra if isinstance(encoder, TransformerEncoder | CausalEncoder) else 0
+
+
+def add_prompt(encoder: nn.Module, embed: nn.Module, length: int) -> None:
+    """Prompt tuning (Lester 2021): the encoder reads `length` learnt vectors, which `embed` has, before each source,
+    as if they were tokens; their states are left out of what it returns."""
+    assert isinstance(embed, Embedding)
+    vocab, dim = embed.weight.shape
+    embed.prompt = nn.Parameter(torch.randn(length, dim) * dim**-0.5)
+
+    def lead(encoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        source, *beside = inputs
+        ids = torch.arange(vocab, vocab + length, device=source.values.device).expand(len(source.values), -1)
+        real = torch.ones_like(ids, dtype=torch.bool)
+        led = Padded(torch.cat([ids, source.values], 1), torch.cat([real, source.mask], 1))
+        return led, *(torch.cat([each.new_zeros(len(ids), length, *each.shape[2:]), each], 1) for each in beside)
+
+    def leave_out(encoder: nn.Module, inputs: tuple[Any, ...], encoded: Encoded) -> Encoded:
+        first = extra_states(encoder)
+
+        def rest(every: Tensor) -> Tensor:
+            return torch.cat([every[:, :first], every[:, first + length :]], 1)
+
+        return encoded._replace(states=rest(encoded.states), mask=rest(encoded.mask), values=rest(encoded.values))
+
+    encoder.register_forward_pre_hook(lead)
+    encoder.register_forward_hook(leave_out)
+
+
+@torch.no_grad()
+def begin_prompts(model: nn.Module) -> None:
+    """Set learnt vectors before the input to those of random tokens (Lester 2021, section 3.2)."""
+    for part in model.modules():
+        if isinstance(part, Embedding) and part.prompt is not None:
+            part.prompt.copy_(part.weight[torch.randint(len(part.weight), (len(part.prompt),))])
+
+
+def prompt_length(encoder: nn.Module) -> int:
+    """Count the learnt vectors that the encoder reads before each source."""
+    prompts = (part.prompt for part in encoder.modules() if isinstance(part, Embedding))
+    return max((len(prompt) for prompt in prompts if prompt is not None), default=0)
 
 
 class ConvolutionalEncoder(nn.Module):

@@ -20,6 +20,7 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import cached
 
 from regard.interface import UserError
 from regard.layers.cells import Cell, State
@@ -153,7 +154,7 @@ def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Te
     """Unroll a cell over time: x (batch, time, input_dim) -> outputs (batch, time, hidden), final state."""
     outputs = []
     steps = cell.inputs(x).transpose(0, 1).contiguous().unbind()  # time × (batch, projected), each contiguous
-    with gathered(cell):
+    with gathered(cell), cached():  # a matrix with LoRA is computed once
         for t, projected in enumerate(steps):
             after = cell.step(projected, state)
             if mask is not None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.interface import EOS, PAD, Batch, Choice, Inside, Label, Loss, Padded, Scalar, Shapes, Span, TagIds
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
-from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states
+from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states, prompt_length
 from regard.layers.heads import AdaptiveHead, SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 from regard.models.design import size_of
@@ -149,8 +149,9 @@ class EncoderWithHead(nn.Module):
 
     def inspect(self) -> Inside:
         extra = extra_states(self.encoder)
+        before = extra + prompt_length(self.encoder)
         attentions = (
-            *seen(attentions_in(self.encoder), "self", "source", "source", extra, extra),
+            *seen(attentions_in(self.encoder), "self", "source", "source", before, before),
             *seen(attentions_in(self.head), "pooling", None, "source", extra),
         )
         return inside_of(self.encoder, attentions, recurrences_in(self.encoder, "source"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.interface import Batch, Inside, Loss, Padded, UserError
-from regard.layers.encoders import Encoded, TransformerEncoder, extra_states
+from regard.layers.encoders import Encoded, TransformerEncoder, extra_states, prompt_length
 from regard.layers.heads import SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, seen
 from regard.layers.transformer import ACTIVATIONS, norm_of
@@ -95,6 +95,6 @@ class MaskedModel(nn.Module):
         return self.head
 
     def inspect(self) -> Inside:
-        extra = extra_states(self.encoder)
-        attentions = seen(attentions_in(self.encoder), "self", "source", "source", extra, extra)
+        before = extra_states(self.encoder) + prompt_length(self.encoder)
+        attentions = seen(attentions_in(self.encoder), "self", "source", "source", before, before)
         return inside_of(self.encoder, attentions, ())

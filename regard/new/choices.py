@@ -38,6 +38,7 @@ class Request:
     model: str | None = None
     kind: Kind | None = None  # of tokens
     unit: Unit | None = None  # one text is a line, a paragraph or the whole file
+    base: str | None = None  # fine-tuning: the run to start from, which gives the model and its tokens
 
     @property
     def model_name(self) -> str:

@@ -20,6 +20,7 @@ from regard.data.text import content_hash
 from regard.interface import Progress, UserError
 from regard.loading import load, read_recipe
 from regard.new.choices import Request
+from regard.new.fine_tuning import new_recipe
 from regard.recipe import Recipe, parse_recipe
 from regard.run import Run
 from regard.tasks import Task
@@ -99,7 +100,9 @@ def training(
                     return
                 yield progress
         except (GeneratorExit, KeyboardInterrupt):
-            session.save()
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(random)
+                session.save()
             raise
 
 
@@ -138,7 +141,9 @@ def recipe_for(
     task = choose(TASKS, table.get("task"), "The task")
     asked = keep(task, folder, data, valid)
     asked = replace(asked, model=table.get("model", {}).get("name"))
-    chosen, _ = task.new(asked)
+    if asked.model is None:  # it is that of the run to start from, if there is one
+        asked = replace(asked, base=table.get("train", {}).get("from"))
+    chosen, _ = new_recipe(asked)
     made = tomllib.loads(chosen.to_toml())
     table["data"] = made["data"] | {key: value for key, value in table.get("data", {}).items() if key == "hold_out"}
     for section in ("tokens", "model", "train"):

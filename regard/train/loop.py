@@ -73,6 +73,7 @@ def train_steps(
         for _ in range(config.accumulate):
             if training.index >= batches.count(training.epoch):
                 training.epoch, training.index, training.carry = training.epoch + 1, 0, None
+                training.thaw()
             batch = batches.get(training.epoch, training.index).to(training.device)
             if batches.carries:
                 batch = replace(batch, state=training.carry)

@@ -28,6 +28,7 @@ from regard.data.sources import Split, find
 from regard.data.text import content_hash, is_cut
 from regard.exchange.word_vectors import load_word_vectors
 from regard.interface import Fits, Numbered, Progress, UserError
+from regard.layers.encoders import begin_prompts
 from regard.loading import read_recipe
 from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
@@ -40,6 +41,7 @@ from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
 from regard.train.training import BUDGETS, Precision, Training
 from regard.train.transfer import Taken, fields_from, find_run, load_fitting, share_rows
+from regard.train.tuning import Tuning
 from regard.train.weights import weights
 
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
@@ -91,24 +93,23 @@ class Session:
         self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = self._model().to(self.device)
+        self.taken: Taken | None = None  # weights from the run that this one fine-tunes
+        if not self.resumed:
+            facts["new"] = self._start(model)
         share_rows(model, recipe, self.fields)
         self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
         self.run = Run(recipe, self.fields, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])
         settings = dataclasses.replace(recipe.train, precision=precision, tokens=self._most_tokens(model))
-        self.training = Training(model, settings, self.device, metric=recipe.metric)
+        tuning = Tuning(recipe.train.tune, recipe.train.layer_decay, frozenset(facts.get("new", ())))
+        self.training = Training(model, settings, self.device, metric=recipe.metric, tuning=tuning)
         self.corpus.prepare(model, self.encoded["train"])
-        self.taken: Taken | None = None  # weights from the run that this one fine-tunes
         torch.manual_seed(recipe.seed)
         if self.resumed:
             saved = read_tensors(self.folder.last)
             self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
             self.folder.forget_after(self.training.step)
         else:
-            if vectors := recipe.train.vectors:
-                load_word_vectors(model, self.fields.tokenizer(), find(vectors, recipe.folder))
-            if self.base:
-                self.taken = load_fitting(model, recipe, self.fields, self.base, recipe.train.parts)
             self.folder.write_facts({**facts, "precision": precision})
             self.save()
         # written last: a folder without it was never started, one with it has all files
@@ -178,6 +179,19 @@ class Session:
         saved = tensor_shapes(self.folder.last)
         shapes = {name.removeprefix("model."): saved[name] for name in saved if name.startswith("model.")}
         return build_saved(self.recipe, self.fields, shapes, self.folder.last)
+
+    def _start(self, model: nn.Module) -> Sequence[str]:
+        """Load what a new model starts with; return the names of weights that a way of fine-tuning adds to those of
+        the other run, or keeps apart from them."""
+        if vectors := self.recipe.train.vectors:
+            load_word_vectors(model, self.fields.tokenizer(), find(vectors, self.recipe.folder))
+        if not self.base:
+            return ()
+        self.taken = load_fitting(model, self.recipe, self.fields, self.base, self.recipe.train.parts)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.recipe.seed)
+            begin_prompts(model)
+        return self.taken.left if self.recipe.train.tune != "all" else ()
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
         """Encode each side of a split on the disk."""

@@ -12,15 +12,17 @@ from typing import Annotated, Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.config import ABOVE_0, Amount, Count, Positive, Settings, Share
+from regard.config import ABOVE_0, Amount, Count, Positive, Settings, Share, between
 from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError
 from regard.score.metrics import LOSS, Metric
 from regard.train.schedule import ScheduleName
+from regard.train.tuning import Tune, Tuning
 from regard.train.weights import Weights, learnt, leaves, load_weights, misfit, restored, taken
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's names for its state of each parameter
 Precision = Literal["auto", "float32", "bfloat16"]
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training; the first one reached does
+Decay = Annotated[float, between(0.01, 1.0)]
 SOME_TASKS = ("balance",)  # settings that only some tasks have
 # the fields of a Training that are saved with its tensors
 SAVED = ("step", "epoch", "index", "seconds", "tokens", "best", "best_loss", "stale", "lately")
@@ -52,6 +54,10 @@ class TrainConfig(Settings):
     vectors: str = ""  # pre-trained word vectors to start from: a text file of word2vec or GloVe; "": none
     from_: str = ""  # fine-tuning: the run whose weights, where they fit, and vocabulary to start from; "": none
     parts: tuple[str, ...] = ()  # fine-tuning: load only weights with these prefixes, such as encoder.; none: all
+    tune: Tune = "all"  # fine-tuning: all, frozen (frozen body), gradual (gradual unfreezing), lora or prompt (tuning)
+    layer_decay: Decay = 1.0  # layer-wise learning rates: each layer learns at this share of the rate of the one above
+    rank: Positive = 8  # tune = lora: rank of the matrices that are added to those of the model
+    prompt: Positive = 20  # tune = prompt: learnt vectors before the input
 
     def __post_init__(self) -> None:
         if not any(vars(self)[budget] for budget in BUDGETS):
@@ -60,6 +66,8 @@ class TrainConfig(Settings):
             raise ValueError(
                 "vectors and from exclude each other: leave one out, since a run's weights hold its vectors."
             )
+        if self.tune != "all" and not self.from_:
+            raise ValueError(f'tune = "{self.tune}" keeps a trained model: name its run in from, or set tune = "all".')
         super().__post_init__()
 
 
@@ -93,21 +101,32 @@ class Training:
     snapshots: list[Weights] = field(default_factory=list)  # the weights that are averaged, oldest first
     carry: Tree = None  # the state carried from batch to batch of one long text; None: the next batch starts a text
     metric: Metric = LOSS  # what chooses the best checkpoint
+    tuning: Tuning = Tuning()  # which weights learn
 
     def __post_init__(self) -> None:
-        named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        shares = self.tuning.shares([n for n, p in self.model.named_parameters() if p.requires_grad])
+        for n, p in self.model.named_parameters():
+            p.requires_grad_(n in shares)
+        named = [(n, p) for n, p in self.model.named_parameters() if n in shares]
         modules = self.model.modules()
         paces = {p: m.pace for m in modules if isinstance(m, Paced) for p in m.parameters(recurse=False)}
         alike: dict[tuple[float, float], dict[str, nn.Parameter]] = {(0.0, 1.0): {}}  # by decay and pace
         for n, p in named:  # a model that counts has none, and the optimiser still needs a group
             decay = self.config.weight_decay if p.dim() > 1 else 0.0
-            alike.setdefault((decay, paces.get(p, 1.0)), {})[n] = p
+            alike.setdefault((decay, paces.get(p, 1.0) * shares[n]), {})[n] = p
         groups = [{"params": [*own.values()], "weight_decay": d, "pace": pace} for (d, pace), own in alike.items()]
         self.parameters = {n: p for own in alike.values() for n, p in own.items()}
         self.optimiser = torch.optim.AdamW(
             groups, lr=self.config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=self.device.type != "mps"
         )
         self.smoothed = {n: p.detach().clone() for n, p in named} if self.config.smooth else {}
+        self.thaw()
+
+    def thaw(self) -> None:
+        """Let the weights learn that do in this epoch."""
+        thawed = self.tuning.thawed(self.parameters, self.epoch)
+        for name, parameter in self.parameters.items():
+            parameter.requires_grad_(name in thawed)
 
     @torch.no_grad()
     def smooth(self) -> None:
@@ -171,6 +190,7 @@ class Training:
         self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
         for name in SAVED:
             setattr(self, name, facts[name])
+        self.thaw()
         torch.set_rng_state(tensors["random"])
 
     def _odd(self, facts: dict[str, Any], carried: int) -> str:

@@ -1,12 +1,13 @@
 """Fine-tuning (transfer learning): start from another run's vocabulary, where a side is the same, and weights that fit.
 
 A weight fits if the new model has one of that name, shape and type, if it begins with one of `parts` or there are none,
-and if it does not depend on a vocabulary or on labels that have changed.
+and if it does not depend on a vocabulary or on labels that have changed. Where the other run has no weight of that
+name, its name there may differ (ALSO): all of a language model, without its head, is an encoder under a new head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,18 @@ from regard.data.files import read_toml, reason
 from regard.data.imported_tokens import Imported
 from regard.data.sources import find
 from regard.interface import Numbered, Shapes, UserError
+from regard.layers.lora import is_change, merged, plain_name
 from regard.models import design_of
 from regard.recipe import Recipe
 from regard.tasks.registry import TASKS
 from regard.train.corpus import Corpus
 from regard.train.weights import misfit, weights
+
+ALSO = (  # the beginning of a weight's name here, and in the run that it comes from
+    ("encoder.", ""),  # a body: embed., body.
+    ("words.", "head."),  # the head of an auxiliary language model
+    ("head.pool.", "follows.pool."),  # BERT's pooler, which next-sentence prediction trains
+)
 
 
 class Taken(NamedTuple):
@@ -88,23 +96,35 @@ def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
 
 def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder, parts: Sequence[str] = ()) -> Taken:
     """Load the weights of the other run that fit into the model."""
-    saved, theirs = read_tensors(base.best)[0], fields_of(base)
+    saved, theirs = merged(read_tensors(base.best)[0]), fields_of(base)
     known = [meaning(theirs[side]) for side in theirs]
     other: set[str] = set()
     for side, shape in vars(fields.shapes).items():
         if isinstance(shape, Numbered) and side in fields and meaning(fields[side]) not in known:
             other |= sized_by(recipe, fields.shapes, side)
     own_weights = weights(model)
-    wanted = [name for name in own_weights if name not in other and name.startswith(tuple(parts) or "")]
-    fitting = [name for name in wanted if name in saved and not misfit({name: own_weights[name]}, {name: saved[name]})]
+    fitting: dict[str, Tensor] = {}
+    for name, own in own_weights.items():
+        plain = plain_name(name)
+        if is_change(name) or plain in other or not plain.startswith(tuple(parts) or ""):
+            continue
+        found = next((saved[there] for there in names_of(plain) if there in saved), None)
+        if found is not None and not misfit({name: own}, {name: found}):
+            fitting[name] = found
     if not fitting:
         raise UserError(
             f"Nothing of {base.path} fits {recipe.model_title}: choose the same model and sizes, "
             "or leave train.from out."
         )
-    for name in fitting:
-        own_weights[name].copy_(saved[name])
-    return Taken(tuple(fitting), tuple(name for name in own_weights if name not in set(fitting)))
+    for name, found in fitting.items():
+        own_weights[name].copy_(found)
+    return Taken(tuple(fitting), tuple(name for name in own_weights if name not in fitting))
+
+
+def names_of(name: str) -> Iterator[str]:
+    """Yield the names that a weight of this name may have in another run."""
+    yield name
+    yield from (there + name.removeprefix(here) for here, there in ALSO if name.startswith(here))
 
 
 def share_rows(model: nn.Module, recipe: Recipe, fields: Fields) -> None:

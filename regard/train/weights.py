@@ -86,7 +86,10 @@ def unfit(origin: str | Path, odd: str) -> UserError:
 
 
 def mean_weights(snapshots: list[Weights]) -> Weights:
-    return {
-        name: torch.stack([snapshot[name].float() for snapshot in snapshots]).mean(0).to(tensor.dtype)
-        for name, tensor in snapshots[0].items()
-    }
+    """Return the mean of each weight; one that is the same in all, as when it is frozen, stays so, bit for bit."""
+    found: Weights = {}
+    for name, first in snapshots[0].items():
+        every = [snapshot[name] for snapshot in snapshots]
+        same = all(torch.equal(first, other) for other in every)
+        found[name] = first if same else torch.stack([each.float() for each in every]).mean(0).to(first.dtype)
+    return found

@@ -1,0 +1,67 @@
+"""LoRA: a matrix that keeps its values and learns a change of low rank.
+
+W + (α/r) B A,   A (r, inputs) random, B (outputs, r) = 0, so that at first nothing changes      Hu 2021, section 4.1
+The sum is computed where the matrix is read, so that every layer, a fused kernel too, has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
+
+from regard.layers.cells import Cell
+
+ALPHA = 16.0  # so that another rank needs no other learning rate
+PARTS = re.compile(r"parametrizations\.(\w+)\.(original|0\.a|0\.b)$")  # the names of W, A and B that are saved
+
+
+class LowRank(nn.Module):
+    def __init__(self, weight: Tensor, rank: int) -> None:
+        super().__init__()
+        outputs, inputs = weight.flatten(1).shape
+        self.a = nn.Parameter(torch.randn(rank, inputs) * inputs**-0.5)
+        self.b = nn.Parameter(torch.zeros(outputs, rank))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return added(weight, self.a, self.b)
+
+
+def added(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return weight + (ALPHA / len(a)) * (b @ a).view_as(weight)
+
+
+def add_low_rank(model: nn.Module, rank: int, wanted: Callable[[str], bool]) -> None:
+    """Add a change of low rank to the matrices of every attention, feed-forward network, recurrence and convolution
+    whose path is wanted."""
+    for path, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear | nn.Conv1d | Cell) and wanted(path):
+            for name, weight in list(module.named_parameters(recurse=False)):
+                if weight.dim() > 1:
+                    register_parametrization(module, name, LowRank(weight, rank))
+
+
+def plain_name(name: str) -> str:
+    """The name of a weight in a model without LoRA; that of W for A and B."""
+    return PARTS.sub(r"\1", name)
+
+
+def is_change(name: str) -> bool:
+    """Whether a weight of this name is an A or a B."""
+    part = PARTS.search(name)
+    return part is not None and part[2] != "original"
+
+
+def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a model without LoRA that computes the same."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        if (part := PARTS.search(name)) is None:
+            found[name] = tensor
+        elif part[2] == "original":
+            low = name.removesuffix("original")
+            found[plain_name(name)] = added(tensor, weights[f"{low}0.a"], weights[f"{low}0.b"])
+    return found

@@ -1,0 +1,107 @@
+"""Recipes for fine-tuning: the model, its settings and its tokens are those of a trained run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from regard.checkpoint import Folder
+from regard.config import fields_of
+from regard.data.sources import every_line, find
+from regard.interface import UserError
+from regard.loading import read_recipe
+from regard.models import design_of, models_for
+from regard.new.choices import Made, Request, first_key, written
+from regard.new.labelled import size_of
+from regard.recipe import Recipe
+from regard.train.training import TrainConfig
+
+STEPS = 600  # which a new head on a trained body takes
+FEW = 20_000  # words that make few steps of an ordinary batch
+RATES = ((256, 3e-4), (512, 1e-4))  # the widest model, and its learning rate; wider ones: WIDE_RATE (Devlin 2019, A.3)
+WIDE_RATE = 5e-5
+LAYER_DECAY = 0.8  # Clark 2020, table 7
+
+
+def new_recipe(asked: Request) -> Made:
+    """A recipe for what was asked, and the reasons for its values; where a run to start from is named, for
+    fine-tuning it."""
+    if not asked.base:
+        made: Made = asked.task.new(asked)
+        return made
+    base = recipe_of(asked.base)
+    if asked.kind:
+        raise UserError(f"The tokens are those of {asked.base}, and {asked.kind} was given: leave the kind out.")
+    if asked.model and asked.model != base.model_name:
+        raise UserError(f"{asked.base} is a {base.model_title}, not a {asked.model}: leave the model out.")
+    if base.model_name not in models_for(asked.task.name):
+        able = ", ".join(models_for(asked.task.name))
+        raise UserError(
+            f"{asked.base} is a {base.model_title}, which is not for {asked.task.name}: give a run of {able}."
+        )
+    same = base.task is asked.task
+    unit = asked.unit or (vars(base.data).get("unit") if same else None)
+    recipe, reasons = asked.task.new(replace(asked, model=base.model_name, unit=unit))
+    config = base.model if same else for_task(base)
+    tokens = tokens_of(recipe.tokens, base.tokens, config)
+    train, why = training(recipe, config)
+    start = written(asked.base, asked.folder)
+    kept = {key: reason for key, reason in reasons.items() if not key.startswith(("model.", "tokens.", "train."))}
+    reasons = kept | {
+        first_key(config): f"the model and its settings are those of {asked.base}.",
+        "tokens.kind": f"the vocabulary is that of {asked.base}.",
+        "train.from": "its weights are where training starts.",
+        **why,
+    }
+    return replace(recipe, tokens=tokens, model=config, train=replace(train, from_=start)), reasons
+
+
+def recipe_of(run: str | Path) -> Recipe:
+    return read_recipe(Folder(find(str(run), Path.cwd())).must_exist().config)[0]
+
+
+def for_task(base: Recipe) -> Any:
+    """The settings of a run's model, without those that only its pre-training needs."""
+    design = design_of(base.model_name)
+    usual = design.config()
+    back = {key: vars(usual)[key] for key in vars(design).get("objective", {})}
+    return replace(base.model, **back)
+
+
+def tokens_of(own: Any, theirs: Any, config: Any) -> Any:
+    """The settings of the run's tokens as the task has them, and no texts that are longer than the model reads."""
+    taken = {key: vars(theirs)[key] for key in ("size", "at_least")}
+    if theirs.kind in get_args(fields_of(type(own))["kind"]):
+        taken["kind"] = theirs.kind
+    most = vars(config).get("longest", vars(config).get("context", own.longest + 2)) - 2  # and <bos>, <eos>
+    return replace(own, **taken, longest=min(own.longest, most))
+
+
+def training(recipe: Recipe, config: Any) -> tuple[TrainConfig, dict[str, str]]:
+    """Settings of training that keep what a trained model knows."""
+    width = max(vars(config).get(key, 0) for key in ("dim", "hidden"))
+    rate = next((rate for most, rate in RATES if width <= most), WIDE_RATE)
+    low = f"a trained model of width {width} needs a low one, so that it forgets little."
+    train = replace(recipe.train, learning_rate=min(rate, recipe.train.learning_rate), schedule="linear")
+    if recipe.task.decoding is not None:  # the whole model continues
+        return train, {"train.learning_rate": low}
+    words = sum(size_of(source) for _, source, *_ in every_line(recipe.data, recipe.folder))
+    batch_tokens = 256 if words < FEW else train.batch_tokens
+    an_epoch = max(1, words // batch_tokens)
+    epochs = min(30, max(3, round(STEPS / an_epoch)))
+    train = replace(
+        train,
+        epochs=epochs,
+        batch_tokens=batch_tokens,
+        warmup=max(1, an_epoch * epochs // 10),
+        validate_every=max(10, an_epoch // 2),
+        layer_decay=LAYER_DECAY,
+    )
+    return train, {
+        "train.learning_rate": low,
+        "train.epochs": f"about {an_epoch * epochs:,} steps: a trained body needs few.",
+        "train.warmup": "a tenth of the steps, since the head is new.",
+        "train.layer_decay": "lower layers know the language already, and change less.",
+        "train.patience": "early stopping ends training when validation stops improving.",
+    }
