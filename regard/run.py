@@ -149,8 +149,14 @@ class Run:
     def score(self, data: Any, **options: Any) -> Scored:
         """Compute the task's metrics on these examples: a list, a DataFrame, or a file in the training data's format.
 
-        The options are how=Decoding(…), by_length=True and gold=alignments.
+        The options are how=Decoding(…), by_length=True and gold=alignments. A language model answers with labels
+        (zero-shot) if it is given template="{text} It was {label} ." and verbalize={"0": "terrible", "1": "great"}.
         """
+        if not options.keys().isdisjoint(("template", "verbalize")):
+            if self.task.prompted is nothing:
+                raise UserError(f"{self.model_title} is for {self.task.name}: a template needs a language model.")
+            zero_shot: Scored = self.task.prompted(self, data, **options)
+            return zero_shot
         found: Scored = self.task.score([self], self.examples(data), Options(**options))
         return found
 

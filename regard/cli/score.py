@@ -36,6 +36,10 @@ def score(
     align: Path | None = None,  # gold alignments, as in 0-0 1-2, one line per pair, for the alignment error rate
     layer: int | None = None,  # the attention layer that --align uses
     output: Output = None,  # write the outputs to a file
+    template: Annotated[str | None, typer.Option(metavar="TEXT")] = None,
+    # zero-shot labels of a language model: a text with {text} and {label} in it, such as "{text} It was {label} ."
+    verbalize: Annotated[list[str] | None, typer.Option(metavar="LABEL=WORDS")] = None,
+    # the words of a label in the template; give the option once for each label
     stride: int = 0,  # tokens by which the context window of a model that has one moves; 0: half of it
     as_json: Json = False,
     threads: Threads = 0,
@@ -49,6 +53,7 @@ def score(
 
     Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; a mixture of several runs gets
     weights fitted on validation. Classification: accuracy, F1, Matthews and confusion matrix. Tagging: entity F1.
+    A language model also classifies without training (zero-shot), by --template and --verbalize.
     """
     from regard.predict.inputs import named_file
     from regard.score.alignment import read_links
@@ -68,6 +73,9 @@ def score(
             "or two files of outputs with --system A B and --target FILE."
         )
     runs = load_runs(folders, threads=threads, device=device, trust_code=trust_code)
+    if template is not None or verbalize:
+        show(scored_labels(runs, paths[first:], template or "", verbalize or []), as_json=as_json)
+        return
     task = runs[0].task
     answers = "source" in runs[0].fields
     files = [source, target] if source and target else [named_file(path) for path in paths[first:]]
@@ -109,6 +117,18 @@ def score(
         show(found, as_json=as_json)
         if lost:
             raise lost[0]
+
+
+def scored_labels(runs: Sequence[Run], files: Sequence[str], template: str, verbalize: Sequence[str]) -> Scored:
+    """Score the labels that a language model gives to the texts of a table."""
+    from regard.predict.inputs import named_file
+    from regard.show.progress import counting_bar
+
+    words = dict(each.partition("=")[::2] for each in verbalize)
+    if len(runs) > 1 or len(files) != 1 or (file := named_file(files[0])) is None:
+        raise UserError("A template labels the texts of one file with one run: give a RUN and a table.")
+    with counting_bar("Scoring", None, err) as show_progress:
+        return runs[0].score(file, template=template, verbalize=words, on_answer=lambda _: show_progress(advance=1))
 
 
 def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:

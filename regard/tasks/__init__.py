@@ -88,6 +88,7 @@ class Task:
     look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> an attention map
     look_closely: Callable[..., Any] = nothing  # the same for every layer and head, for an HTML page
     log_probs: Callable[..., Any] = nothing  # (runs, examples, stride) -> ln p of each, as a stream, where it has one
+    prompted: Callable[..., Any] = nothing  # (run, data, template, verbalize): `score` of labels put into words
     stream: Callable[..., Any] = nothing  # (run, prompt, decoding, write): `predict --prompt`
     columns: Callable[..., Any] = nothing  # (raw, prediction) -> words and tags in CoNLL's columns
     legible: Callable[[Any, str], str] = lambda raw, output: output  # an output for display

@@ -32,6 +32,7 @@ from regard.score.likelihood import (
     token_log_probs,
 )
 from regard.score.metrics import LOSS, PERPLEXITY
+from regard.score.prompted import score_prompted
 from regard.tasks import Task, Words
 from regard.train.corpus import SHOWN_SAMPLES, Corpus, Metrics, Sides
 
@@ -177,6 +178,7 @@ TASK = Task(
     look=look_at_text,
     look_closely=text_closely,
     log_probs=log_prob_of_each,
+    prompted=score_prompted,
     contest={
         "KN5": "ngram",
         "neural_lm": "neural_lm embedding=64 hidden=256 dropout=0 train.learning_rate=0.002",

@@ -30,6 +30,7 @@ from regard.recipe import Recipe
 from regard.run import Run
 from regard.score.likelihood import perplexity
 from regard.score.metrics import LOSS, PERPLEXITY
+from regard.score.prompted import score_prompted
 from regard.score.result import Options, Scored
 from regard.tasks import Task, Words
 from regard.tasks.language import ImportedText, WorldText, refuse_check
@@ -169,5 +170,6 @@ TASK = Task(
     look=look_at_text,
     look_closely=text_closely,
     log_probs=log_prob_of_each,
+    prompted=score_prompted,
     checked=False,
 )
