@@ -28,7 +28,7 @@ from regard.train.session import Folder, Session
 from regard.train.training import TrainConfig, Training
 from regard.train.transfer import names_of
 from regard.train.tuning import Tune, Tuning, adapted, depths, is_head
-from regard.train.weights import Weights, load_weights, weights
+from regard.train.weights import Weights, load_weights, mean_weights, weights
 
 TEXTS = ["a b c", "c", "b a", "x y c a", "c b"] * 4
 TINY: dict[str, Any] = {"model.dim": 6, "model.heads": 2, "model.feed_forward": 7, "model.layers": 2}
@@ -101,10 +101,11 @@ def body_of(run: Path, name: str) -> Tensor | None:
 def test_every_head_is_tuned_in_every_way(body: str, task: str, way: str, bodies: Any, tmp_path: Path) -> None:
     """It ends with the same weights where it was interrupted; of the body, only what may change has changed."""
     base = bodies(body)
-    given = tuned(base, task, way, **{"train.steps": 4, "train.average": 3, "train.smooth": 0.5})
+    few = {"train.batch_tokens": 32, "train.steps": 6, "train.average": 3, "train.smooth": 0.5}
+    given = tuned(base, task, way, **few)
     run = regard.train(out=tmp_path / "straight", **given)
     for step in training(out=tmp_path / "again", **given):
-        if step.step == 2:
+        if step.step == 3:  # in the middle of the second epoch
             break
     regard.train(out=tmp_path / "again", **given)
     for read in (best, last):
@@ -113,7 +114,10 @@ def test_every_head_is_tuned_in_every_way(body: str, task: str, way: str, bodies
         kept = {n for n in straight if (old := body_of(base, n)) is not None and torch.equal(straight[n], old)}
         others = {name for name in straight.keys() - kept if not is_head(name) and straight[name].dim() > 1}
         new = {name for name in others if body_of(base, name) is None or is_change(name)}
-        assert (others > new) is (way in ("all", "gradual"))
+        if way not in ("all", "gradual"):
+            assert others <= new
+        elif read is last:  # the best may be from the first epoch, when nothing is unfrozen
+            assert others > new
         assert any(is_head(name) for name in straight.keys() - kept)
     source = [example[0] for example in TASKS[task].toy]
     assert len(run.predict(source)) == len(source)
@@ -123,10 +127,11 @@ def test_every_head_is_tuned_in_every_way(body: str, task: str, way: str, bodies
 def test_lora_changes_nothing_at_the_start(body: str, bodies: Any, tmp_path: Path) -> None:
     plain, low = (opened(tuned(bodies(body), "classification", way), tmp_path / way) for way in ("all", "lora"))
     raws = [text for text, _ in TASKS["classification"].toy]
+    states = []
     for session in (plain, low):
-        session.run.model.eval()
-    a, b = (session.run.model.encode(session.run.batch(source=raws)) for session in (plain, low))  # type: ignore[operator]
-    assert torch.equal(a.values, b.values)
+        with torch.inference_mode():  # with gradients, what is frozen decides which kernel of attention runs
+            states.append(session.run.model.eval().encode(session.run.batch(source=raws)).values)  # type: ignore[operator]
+    assert torch.equal(*states)
     changed = [name for name in weights(low.run.model) if is_change(name)]
     learns = {name for name, parameter in low.run.model.named_parameters() if parameter.requires_grad}
     assert changed and learns == {*changed, *(n for n in weights(low.run.model) if is_head(n) or ".mix." in n)}
@@ -236,6 +241,14 @@ def test_a_frozen_body_has_no_gradient_and_no_moments(bodies: Any, tmp_path: Pat
     assert all((own.grad is not None) is is_head(name) for name, own in session.run.model.named_parameters())
     moments = [name for name in session.training.tensors() if name.startswith("optimiser.")]
     assert moments and all(is_head(name) for name in moments)
+
+
+def test_the_mean_of_what_does_not_change_is_what_it_was() -> None:
+    """Also where the mean of equal numbers is rounded."""
+    frozen = torch.randn(1000)
+    assert not torch.equal(torch.stack([frozen] * 7).mean(0), frozen)
+    means = mean_weights([{"frozen": frozen, "learns": frozen + age} for age in range(7)])
+    assert torch.equal(means["frozen"], frozen) and torch.allclose(means["learns"], frozen + 3)
 
 
 def test_a_lora_run_can_be_started_from(bodies: Any, tmp_path: Path) -> None:
