@@ -316,3 +316,15 @@ def test_python_takes_the_model_of_the_run(bodies: Any, tmp_path: Path) -> None:
     assert session.taken is not None and all(is_head(name) for name in session.taken.left)
     with pytest.raises(UserError, match="name its run in from"):
         opened({**tuned(bodies("bert"), "classification", "lora"), "settings": {"train.tune": "lora"}}, tmp_path / "o")
+
+
+def test_tokens_of_another_kind_and_what_learns_are_said(bodies: Any, call: Call, place: Path) -> None:
+    write(place)
+    call("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("bert"))
+    said = call(
+        "train", "classification.toml", "train.steps=1", "tokens.kind=bpe", "tokens.size=300", "train.tune=frozen"
+    )
+    assert "Its tokens are words, which tokens.kind does not change.\n" in said.out
+    assert "0.00 M of the parameters learn (train.tune).\n" in said.out
+    said = call("train", "classification.toml", "train.steps=1", "-o", "all")
+    assert "Fine-tuning" in said.out and "tokens.kind" not in said.out and "of the parameters learn" not in said.out

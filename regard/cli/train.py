@@ -95,6 +95,10 @@ def show_plan(session: Session) -> None:
             f"Fine-tuning {session.base.path}: {len(taken)} of {len(taken) + len(left)} weights are loaded, and its "
             f"vocabulary where a side is the same; loaded: {by_part(taken)}; new: {by_part(left) or 'none'}."
         )
+        if session.other_tokens:
+            out.print(f"Its tokens are {session.other_tokens}, which tokens.kind does not change.")
+        if session.learning < session.parameters:
+            out.print(f"{session.learning / 1e6:.2f} M of the parameters learn (train.tune).")
     for place, (text, tokens, again) in enumerate(session.examples(3)):
         if not place:
             out.print("The first training texts in tokens, and decoded again where that differs:")

@@ -259,6 +259,17 @@ class Session:
     def parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.run.model.parameters())
 
+    @property
+    def learning(self) -> int:
+        """The number of parameters that learn, now or in a later epoch."""
+        return sum(parameter.numel() for parameter in self.training.parameters.values())
+
+    @property
+    def other_tokens(self) -> str:
+        """The kind of tokens that the run to start from has, where the recipe has another."""
+        kinds = {field.tokenizer.kind for field in self.fields.values() if isinstance(field, TextField)}
+        return "" if self.base is None or kinds <= {self.recipe.tokens.kind} else " and ".join(sorted(kinds))
+
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
         """Yield the first training texts, side after side: as written, in tokens, and decoded again."""
         texts = [field for side in self.fields if isinstance(field := self.fields[side], TextField)]

@@ -70,12 +70,14 @@ def fields_from(base: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
     for place, side in enumerate(corpus.sides):
         read = not parts or place == 0 or any(part.startswith("decoder") for part in parts)
         kind = corpus.recipe.task.fields[side]
-        if issubclass(kind, TextField) and texts and read:
+        if not issubclass(kind, TextField):
+            own, names = kind.train(example[place] for example in corpus.held("train")), theirs.names()
+            sides[side] = type(own)(names) if isinstance(own, LabelField) and set(names) == set(own.names) else own
+        elif texts and read:
             sides[side] = kind(texts.get(side, next(iter(texts.values()))), begins=side == "target")
-            continue
-        learnt = learnt or corpus.learn_fields()
-        own, names = learnt[side], theirs.names()
-        sides[side] = type(own)(names) if isinstance(own, LabelField) and set(names) == set(own.names) else own
+        else:
+            learnt = learnt or corpus.learn_fields()
+            sides[side] = learnt[side]
     return Fields(sides)
 
 
