@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.checkpoint import read_tensors
+from regard.exchange.hugging_face import export_folder, import_folder
 from regard.interface import EOS, Ids, Inspects, Label, Shapes, UserError
 from regard.layers.encoders import Embedding, extra_states
 from regard.layers.lora import LowRank, is_change, merged, plain_name
@@ -39,6 +40,7 @@ BODIES = {  # the task that trains each body, and its settings
     "elmo": ("language", {"model.embedding": 5, "model.hidden": 7, "model.context": 64}),
     "t5": ("denoising", TINY),
 }
+FLOAT = "train.precision=float32"
 WAYS: Sequence[Tune] = get_args(Tune)
 ROWS = [
     (body, task, way)
@@ -277,14 +279,14 @@ def test_a_recipe_has_the_model_and_the_tokens_of_the_run(bodies: Any, call: Cal
     assert recipe.model == base.model and recipe.model_name == "bert"
     assert (recipe.tokens.kind, recipe.train.from_) == ("words", str(bodies("bert")))
     assert recipe.train.learning_rate < 1e-3 and recipe.train.layer_decay < 1
-    said = call("train", "classification.toml", "train.steps=1")
+    said = call("train", "classification.toml", "train.steps=1", FLOAT)
     assert "Fine-tuning" in said.out and "loaded: encoder (" in said.out and "; new: head (4)." in said.out
 
 
 def test_pre_training_is_continued(bodies: Any, call: Call, place: Path) -> None:
     (place / "more.txt").write_text("\n".join(TEXTS))
     assert call("new", "masked", "more.txt", "--valid", "more.txt", "--from", bodies("bert")).code == 0
-    said = call("train", "masked.toml", "train.steps=1", "train.tune=lora")
+    said = call("train", "masked.toml", "train.steps=1", FLOAT, "train.tune=lora")
     assert said.code == 0 and "; new: " in said.out, said
 
 
@@ -322,9 +324,31 @@ def test_tokens_of_another_kind_and_what_learns_are_said(bodies: Any, call: Call
     write(place)
     call("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("bert"))
     said = call(
-        "train", "classification.toml", "train.steps=1", "tokens.kind=bpe", "tokens.size=300", "train.tune=frozen"
+        "train",
+        "classification.toml",
+        "train.steps=1",
+        FLOAT,
+        "tokens.kind=bpe",
+        "tokens.size=300",
+        "train.tune=frozen",
     )
     assert "Its tokens are words, which tokens.kind does not change.\n" in said.out
     assert "0.00 M of the parameters learn (train.tune).\n" in said.out
-    said = call("train", "classification.toml", "train.steps=1", "-o", "all")
+    said = call("train", "classification.toml", "train.steps=1", FLOAT, "-o", "all")
     assert "Fine-tuning" in said.out and "tokens.kind" not in said.out and "of the parameters learn" not in said.out
+
+
+def test_a_lora_run_is_exported_as_a_plain_model(tmp_path: Path) -> None:
+    pieces = {"data.unit": "line", **BODIES["bert"][1], **STEPS, "tokens.kind": "bpe", "tokens.size": 270}
+    recipe = {"task": "masked", "model": {"name": "bert"}}
+    regard.train(recipe, tmp_path / "base", data=TEXTS, valid=TEXTS, settings=pieces)
+    quick = {"train.learning_rate": 0.1}
+    low = regard.train(out=tmp_path / "low", **tuned(tmp_path / "base", "classification", "lora", **quick))
+    import_folder(export_folder(tmp_path / "low"), tmp_path / "again")
+    raws = ["a b", "c", "x y c"]
+    one, other = (run.predict(raws) for run in (low, regard.load(tmp_path / "again")))
+    for a, b in zip(one, other, strict=True):
+        assert a.probabilities == pytest.approx(b.probabilities, abs=1e-5)
+    regard.train(out=tmp_path / "led", **tuned(tmp_path / "base", "classification", "prompt"))
+    with pytest.raises(UserError, match="a folder cannot hold them"):
+        export_folder(tmp_path / "led")
