@@ -290,6 +290,19 @@ def test_pre_training_is_continued(bodies: Any, call: Call, place: Path) -> None
     assert said.code == 0 and "; new: " in said.out, said
 
 
+def test_pictures_are_tuned_too(tmp_path: Path) -> None:
+    tiny = {**TINY, "model.layers": 1, **STEPS}
+    toy = [*TASKS["pictures"].toy] * 10
+    first = {"recipe": {"task": "pictures"}, "data": toy, "valid": toy, "settings": tiny}
+    regard.train(out=tmp_path / "base", **first)
+    for way in ("frozen", "lora"):
+        session = opened(tuned(tmp_path / "base", "pictures", way), tmp_path / way)
+        assert session.taken is not None and all(map(is_change, session.taken.left))
+        assert 0 < session.learning < session.parameters
+    with pytest.raises(UserError, match="choose another way"):
+        opened(tuned(tmp_path / "base", "pictures", "prompt"), tmp_path / "prompt")
+
+
 def test_what_cannot_be_tuned_is_one_sentence(bodies: Any, call: Call, place: Path) -> None:
     write(place)
     (place / "more.txt").write_text("\n".join(TEXTS))

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from regard.checkpoint import Folder
 from regard.config import fields_of
 from regard.data.sources import every_line, find
+from regard.data.tokens import TextTokens
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.models import design_of, models_for
@@ -27,34 +28,37 @@ LAYER_DECAY = 0.8  # Clark 2020, table 7
 def new_recipe(asked: Request) -> Made:
     """A recipe for what was asked, and the reasons for its values; where a run to start from is named, for
     fine-tuning it."""
-    if not asked.base:
+    path = asked.base
+    if not path:
         made: Made = asked.task.new(asked)
         return made
-    base = recipe_of(asked.base)
+    base = recipe_of(path)
+    if base.task in vars(asked.task).get("objectives", ()):
+        asked = replace(asked, task=base.task)
     if asked.kind:
-        raise UserError(f"The tokens are those of {asked.base}, and {asked.kind} was given: leave the kind out.")
+        raise UserError(f"The tokens are those of {path}, and {asked.kind} was given: leave the kind out.")
     if asked.model and asked.model != base.model_name:
-        raise UserError(f"{asked.base} is a {base.model_title}, not a {asked.model}: leave the model out.")
+        raise UserError(f"{path} is a {base.model_title}, not a {asked.model}: leave the model out.")
     if base.model_name not in models_for(asked.task.name):
         able = ", ".join(models_for(asked.task.name))
-        raise UserError(
-            f"{asked.base} is a {base.model_title}, which is not for {asked.task.name}: give a run of {able}."
-        )
+        raise UserError(f"{path} is a {base.model_title}, which is not for {asked.task.name}: give a run of {able}.")
     same = base.task is asked.task
     unit = asked.unit or (vars(base.data).get("unit") if same else None)
     recipe, reasons = asked.task.new(replace(asked, model=base.model_name, unit=unit))
+    windows = {key: vars(base.data)[key] for key in ("pack", "window") if same and key in vars(base.data)}
     config = base.model if same else for_task(base)
     tokens = tokens_of(recipe.tokens, base.tokens, config)
     train, why = training(recipe, config)
-    start = written(asked.base, asked.folder)
+    start = written(path, asked.folder)
     kept = {key: reason for key, reason in reasons.items() if not key.startswith(("model.", "tokens.", "train."))}
     reasons = kept | {
-        first_key(config): f"the model and its settings are those of {asked.base}.",
-        "tokens.kind": f"the vocabulary is that of {asked.base}.",
+        first_key(config): f"the model and its settings are those of {path}.",
+        **({"tokens.kind": f"the vocabulary is that of {path}."} if isinstance(tokens, TextTokens) else {}),
         "train.from": "its weights are where training starts.",
         **why,
     }
-    return replace(recipe, tokens=tokens, model=config, train=replace(train, from_=start)), reasons
+    data: Any = replace(recipe.data, **windows)
+    return replace(recipe, data=data, tokens=tokens, model=config, train=replace(train, from_=start)), reasons
 
 
 def recipe_of(run: str | Path) -> Recipe:
@@ -71,7 +75,9 @@ def for_task(base: Recipe) -> Any:
 
 def tokens_of(own: Any, theirs: Any, config: Any) -> Any:
     """The settings of the run's tokens as the task has them, and no texts that are longer than the model reads."""
-    taken = {key: vars(theirs)[key] for key in ("size", "at_least")}
+    if not isinstance(own, TextTokens):
+        return own
+    taken: dict[str, Any] = {key: vars(theirs)[key] for key in ("size", "at_least")}
     if theirs.kind in get_args(fields_of(type(own))["kind"]):
         taken["kind"] = theirs.kind
     most = vars(config).get("longest", vars(config).get("context", own.longest + 2)) - 2  # and <bos>, <eos>
@@ -84,8 +90,8 @@ def training(recipe: Recipe, config: Any) -> tuple[TrainConfig, dict[str, str]]:
     rate = next((rate for most, rate in RATES if width <= most), WIDE_RATE)
     low = f"a trained model of width {width} needs a low one, so that it forgets little."
     train = replace(recipe.train, learning_rate=min(rate, recipe.train.learning_rate), schedule="linear")
-    if recipe.task.decoding is not None:  # the whole model continues
-        return train, {"train.learning_rate": low}
+    if recipe.task.decoding is not None:  # no new head: the whole model learns, at twice the rate
+        return replace(train, learning_rate=min(2 * rate, recipe.train.learning_rate)), {"train.learning_rate": low}
     words = sum(size_of(source) for _, source, *_ in every_line(recipe.data, recipe.folder))
     batch_tokens = 256 if words < FEW else train.batch_tokens
     an_epoch = max(1, words // batch_tokens)
