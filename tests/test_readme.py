@@ -49,6 +49,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labelled = [f"{text}\t{'even' if number % 2 else 'odd'}\n" for number, text in enumerate(english)]
     for name, few in (("reviews.tsv", labelled), ("test.tsv", labelled[:9])):
         (folder / name).write_text("".join(few), encoding="utf-8")
+    rated = [f"{text}\t{number / 7:.2f}\n" for number, text in enumerate(english)]
+    (folder / "rated.tsv").write_text("".join(rated), encoding="utf-8")
     tagged = "".join("".join(f"{word}\tW\n" for word in text.split()) + "\n" for text in english)
     (folder / "train.conll").write_text(tagged.replace("cats\tW", "cats\tN"), encoding="utf-8")
     random = np.random.default_rng(1)
