@@ -115,6 +115,8 @@ class Folder:
                 raise ValueError("the hash of the data is missing")
             if facts.get("precision") not in ("float32", "bfloat16"):
                 raise ValueError("the precision is missing")
+            if not isinstance(facts.get("new", []), list):
+                raise ValueError("the names of new weights are not a list")
         except (ValueError, RecursionError, OSError) as problem:
             wrong = f"is damaged ({reason(problem)})"
             raise UserError(f"{self.environment} {wrong}: restore it, or start a new run in another folder.") from None

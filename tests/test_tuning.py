@@ -4,6 +4,7 @@ bit; what is added changes nothing at first."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +24,7 @@ from regard.layers.lora import LowRank, is_change, merged, plain_name
 from regard.loading import read_recipe
 from regard.models import MODELS
 from regard.models.design import READING
+from regard.new.fine_tuning import training as training_of
 from regard.tasks.registry import TASKS
 from regard.train.api import recipe_for, training
 from regard.train.session import Folder, Session
@@ -283,7 +285,9 @@ def test_a_recipe_has_the_model_and_the_tokens_of_the_run(bodies: Any, call: Cal
     recipe, base = (read_recipe(path)[0] for path in (place / "classification.toml", bodies("bert") / "config.toml"))
     assert recipe.model == base.model and recipe.model_name == "bert"
     assert (recipe.tokens.kind, recipe.train.from_) == ("words", str(bodies("bert")))
-    assert recipe.train.learning_rate < 1e-3 and recipe.train.layer_decay < 1
+    assert recipe.train.layer_decay < 1 and recipe.train.schedule == "linear"
+    wide = [training_of(recipe, replace(base.model, dim=dim))[0].learning_rate for dim in (128, 256, 512, 768)]
+    assert wide == sorted(wide, reverse=True) and len(set(wide)) == 4
     said = call("train", "classification.toml", "train.steps=1", FLOAT)
     assert "Fine-tuning" in said.out and "loaded: encoder (" in said.out and "; new: head (4)." in said.out
 

@@ -94,14 +94,14 @@ class Session:
         self.encoded = {split: self._encoded(split) for split in SPLITS}
         model = self._model().to(self.device)
         self.taken: Taken | None = None  # weights from the run that this one fine-tunes
-        if not self.resumed:
-            facts["new"] = self._start(model)
+        if not self.resumed and (new := self._start(model)):
+            facts["new"] = new
         share_rows(model, recipe, self.fields)
         self.batches = self.corpus.batches(self.fields, self.encoded["train"], model)
         self.run = Run(recipe, self.fields, model, self.device, self.folder.path.name)
         precision = self._precision(facts["precision"])
         settings = dataclasses.replace(recipe.train, precision=precision, tokens=self._most_tokens(model))
-        tuning = Tuning(recipe.train.tune, recipe.train.layer_decay, frozenset(facts.get("new", ())))
+        tuning = Tuning(recipe.train.tune, recipe.train.layer_decay, frozenset(map(str, facts.get("new", []))))
         self.training = Training(model, settings, self.device, metric=recipe.metric, tuning=tuning)
         self.corpus.prepare(model, self.encoded["train"])
         torch.manual_seed(recipe.seed)
@@ -180,18 +180,18 @@ class Session:
         shapes = {name.removeprefix("model."): saved[name] for name in saved if name.startswith("model.")}
         return build_saved(self.recipe, self.fields, shapes, self.folder.last)
 
-    def _start(self, model: nn.Module) -> Sequence[str]:
+    def _start(self, model: nn.Module) -> list[str]:
         """Load what a new model starts with; return the names of weights that a way of fine-tuning adds to those of
         the other run, or keeps apart from them."""
         if vectors := self.recipe.train.vectors:
             load_word_vectors(model, self.fields.tokenizer(), find(vectors, self.recipe.folder))
         if not self.base:
-            return ()
+            return []
         self.taken = load_fitting(model, self.recipe, self.fields, self.base, self.recipe.train.parts)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
             begin_prompts(model)
-        return self.taken.left if self.recipe.train.tune != "all" else ()
+        return list(self.taken.left) if self.recipe.train.tune != "all" else []
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:
         """Encode each side of a split on the disk."""
