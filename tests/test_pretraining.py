@@ -235,7 +235,19 @@ def test_a_text_of_the_training_is_restored_with_more_certainty(bart: regard.Run
     each = [float(line) for line in call("score", bart.name, "texts", "--each").out.split()]
     assert each == pytest.approx(bart.log_prob(["a a e e . h h .", "b b d d . g g ."]), abs=1e-4)
     assert done.code == 0 and float(done.out.split()[3]) == pytest.approx(np.exp(-sum(each) / 18), abs=1e-3)
-    assert call("look", bart.name, "a a e e .").code == 0
+
+
+def test_attention_is_looked_at_in_the_tokens_that_are_read_and_written(
+    t5: regard.Run, bart: regard.Run, place: Path
+) -> None:
+    seen = t5.look("a b [MASK] d e f g")
+    assert seen.columns == ("a", "b", "<extra_0>", "d", "e", "f", "g", "<eos>") and seen.rows[0] == "<extra_0>"
+    np.testing.assert_allclose(seen.weights.sum(1), 1, atol=1e-5)
+    assert bart.look("a [MASK] e e .", "a a e e .").rows == ("a", "a", "e", "e", ".")
+    assert "<mask>" in bart.look("a [MASK] e e .").near().views[0].columns
+    for run, text, target in ((t5, "a b", None), (t5, "a [MASK]", "a b"), (bart, "", None)):
+        with pytest.raises(UserError):
+            run.look(text, target)
 
 
 @pytest.mark.parametrize("model", ["t5", "bart"])

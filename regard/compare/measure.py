@@ -22,7 +22,7 @@ from regard.data.batches import Encoded
 from regard.data.files import own_file, read_own, write_atomically
 from regard.data.sources import World, examples, find
 from regard.data.text import content_hash, whole_lines
-from regard.interface import Fills, Generates, Numbered, UserError
+from regard.interface import Generates, Numbered, UserError
 from regard.loading import load
 from regard.look.weights import attends
 from regard.predict.decoding import Decoding
@@ -187,15 +187,15 @@ def speed(run: Run, raws: Sequence[str], *, rows: int) -> float:
     """Measure tokens per second from raw input to answer, with `rows` inputs in a batch.
 
     A translator uses greedy decoding; a language model samples `rows` continuations of one line at a time, of every
-    `rows`-th; <eos> is not counted. For all others, the tokens of the input are counted; a masked language model fills
-    in a blank at the end of each line.
+    `rows`-th; <eos> is not counted. For all others, the tokens of the input are counted; a model that fills
+    blanks gets one at the end of each line.
     """
     if rows < 1 or not raws:
         raise UserError(f"Speed needs at least 1 line and 1 row at a time, and got {len(raws)} and {rows}.")
     raws = sorted(raws, key=len, reverse=True)  # similar lengths together, as `predict` does
     usual = run.task.decoding
     how = replace(usual if usual and usual.sample else Decoding(), batch_tokens=NO_LIMIT)
-    if isinstance(run.model, Fills):
+    if run.task.fills:
         raws = [f"{raw} {how.blank}" for raw in raws]
     if "source" in run.fields:
         together = [raws[start : start + rows] for start in range(0, len(raws), rows)]

@@ -2,9 +2,9 @@
 
 masked     of 15 % of the tokens, 80 % become <mask>, 10 % another token, 10 % stay; the model is asked for all of them,
            and does not know which were changed                                                 Devlin 2019, section 3.1
-pairs      a text is cut in two, a <eos> b; in half of the cases b is a part of another text; the model is also asked
-           whether b follows a                                                                  Devlin 2019, section 3.1
-spans      15 % of the tokens, in spans of 3 on average, become one sentinel each; the target is
+pairs      next-sentence prediction: a text is cut in two, a <eos> b; in half of the cases b is a part of another text;
+           the model is also asked whether b follows a                                          Devlin 2019, section 3.1
+spans      span corruption: 15 % of the tokens, in spans of 3 on average, become one sentinel each; the target is
            sentinel, span, sentinel, span …                                                     Raffel 2020, section 3.1
 infilling  30 % of the tokens, in spans of Poisson(3) tokens, become one <mask> each, and a span of none is one more;
            the sentences are permuted; the target is the whole text                             Lewis 2020, section 2.2

@@ -5,7 +5,7 @@ A window of w tokens to predict has w + 1 columns: all but the last are read, al
 Carried   The text is cut into as many stretches as there are rows; window i + 1 of a row continues where window i
           ended, so that a recurrent model carries its state over. Each epoch shifts the cuts.
 Anywhere  Rows begin at random positions, for models that see one window and nothing before it.
-Packed    Texts are joined, <eos> after each, and cut into windows: no text is too long, and nothing is padding. Each
+Packed    Packing: texts are joined, <eos> after each, and cut into windows: none is too long, nothing is padding. Each
           epoch shifts the cuts, and the last window continues with the beginning, so that every token is read.
 
 Which tokens meet in a batch is a function of (seed, epoch, index).

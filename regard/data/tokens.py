@@ -70,7 +70,7 @@ class TextTokens(Settings):
     kind: Kind = "bpe"  # words, characters, bpe (byte-pair encoding: sub-words), or given (split at spaces)
     size: Annotated[int, between(0, 10_000_000)] = 8000  # largest size of the vocabulary; 0: no limit
     at_least: Positive = 1  # times a token must occur to be in the vocabulary
-    longest: Positive = 256  # most tokens in a text, unless it is a whole file: longer examples are left out
+    longest: Positive = 256  # most tokens in a text, unless it is packed or a whole file: longer examples are left out
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ are computed while the model reads a given output (teacher forcing), by default 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -54,6 +55,18 @@ def read(run: Run, source: str, target: str | None) -> Reading:
     return Reading(pieces, written, text, run.batch(source=[source], target=[text], multiple=1))
 
 
+def read_tokens(run: Run, source: Sequence[int], target: Sequence[int]) -> Reading:
+    """Read these tokens, special ones among them, each as a word of its own."""
+    sides = {"source": source, "target": target}
+    surfaces = {side: run.tokenizer(side).surface(ids) for side, ids in sides.items()}
+    read, written = (
+        [Piece(ids[place], text, 0, 0, place) for place, text in enumerate(surfaces[side])]
+        for side, ids in sides.items()
+    )
+    batch = run.fields.batch({side: [ids] for side, ids in sides.items()}, multiple=1).to(run.device)
+    return Reading(read, written, run.tokenizer("target").decode(target), batch)
+
+
 def pieces_to_look_at(run: Run, source: str) -> list[Piece]:
     field = run.fields["source"]
     pieces = field.pieces(source) if source.strip() and isinstance(field, TextField) else []
@@ -72,20 +85,26 @@ def refuse_length(run: Run, length: int, what: str = "sentence") -> None:
 
 def look_at_translation(run: Run, source: str, target: str | None = None, layer: int | None = None) -> HeatMap:
     """Return the attention, or saliency, of each word of `target`, or of the model's own translation of `source`."""
-    reading = read(run, source, target)
+    return look_at_reading(run, source, read(run, source, target), layer)
+
+
+def look_at_reading(run: Run, source: str, reading: Reading, layer: int | None = None) -> HeatMap:
     weights = forced_weights(run.model, reading.batch, layer=layer)[0].cpu().numpy()
     return HeatMap(
         rows=tuple(words_of(reading.target)),
         columns=(*words_of(reading.source), "<eos>"),
         weights=merge(weights, [piece.word for piece in reading.source], [piece.word for piece in reading.target]),
         kind="attention" if attends(run.model) else NOT_ATTENTION,
-        near=lambda: translation_closely(run, source, reading.text),
+        near=lambda: reading_closely(run, source, reading),
     )
 
 
 def translation_closely(run: Run, source: str, target: str | None = None) -> Sentence:
     """Return every head of every attention, token by token, while the model reads `target` or its own translation."""
-    reading = read(run, source, target)
+    return reading_closely(run, source, read(run, source, target))
+
+
+def reading_closely(run: Run, source: str, reading: Reading) -> Sentence:
     tokens = reading.tokens
     outputs = (*tokens["target"][1:], "<eos>")  # the predicted token at each target position
     if not attends(run.model):

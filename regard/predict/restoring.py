@@ -15,6 +15,7 @@ from regard.look.weights import scores
 from regard.predict.blanks import with_blanks
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import some_at_once
+from regard.predict.search import Hypothesis
 from regard.predict.text import NO_ANSWER, Line, batches, best_of, generated, most_read
 from regard.run import Run
 from regard.score.metrics import Floats
@@ -23,8 +24,20 @@ TOKENS_AT_ONCE = 2048
 
 
 def restore(run: Run, texts: Sequence[str], how: Decoding, noise: Noise, first_line: int = 0) -> list[Prediction]:
-    """Write each text without its blanks. A model of spans writes what is missing, and needs a blank."""
-    found, lines, most = [NO_ANSWER] * len(texts), [], most_read(run.model, how)
+    """Write each text without its blanks."""
+    found = [NO_ANSWER] * len(texts)
+    for line, hypotheses in written(run, texts, how, noise, first_line):
+        outputs = [restored(run, line.text.split(how.blank), each.tokens, noise) for each in hypotheses]
+        found[line.number] = best_of(run, line, hypotheses, outputs)
+    return found
+
+
+def written(
+    run: Run, texts: Sequence[str], how: Decoding, noise: Noise, first_line: int = 0
+) -> Iterator[tuple[Line, list[Hypothesis]]]:
+    """What the model writes for each text that is not empty. A model of spans writes what is missing, and needs a
+    blank."""
+    lines, most = [], most_read(run.model, how)
     for number, text in enumerate(texts):
         ids = with_blanks(run, text, how.blank)
         blanks = ids.count(MASK)
@@ -38,10 +51,7 @@ def restore(run: Run, texts: Sequence[str], how: Decoding, noise: Noise, first_l
             lines.append(Line(number, text, ids[:most], len(ids) > most))
     for together in batches(sorted(lines, key=lambda line: -len(line.ids)), how):
         batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
-        for line, hypotheses in zip(together, generated(run, together, batch, how, first_line), strict=True):
-            written = [restored(run, line.text.split(how.blank), each.tokens, noise) for each in hypotheses]
-            found[line.number] = best_of(run, line, hypotheses, written)
-    return found
+        yield from zip(together, generated(run, together, batch, how, first_line), strict=True)
 
 
 def restored(run: Run, parts: Sequence[str], tokens: Sequence[int], noise: Noise) -> str:

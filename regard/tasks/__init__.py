@@ -96,6 +96,7 @@ class Task:
     contest: Mapping[str, str] = field(default_factory=dict)  # `compare --demo`: name -> model with its settings
     objectives: tuple[Task, ...] = ()  # a recipe becomes one of these when it is read: the first that its model is for
     specials: tuple[str, ...] = ()  # special tokens of its tokenizers, after those that all have
+    fills: bool = False  # its inputs have blanks
     checked: bool = True  # `check` can check its data
     aligned: bool = False  # source and target words can be aligned
     mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from regard.data import world
 from regard.data.corruption import SENTINELS, Batches, Noise, Noisy
 from regard.data.fields import Fields, TextField
 from regard.data.in_memory import keep_texts
-from regard.data.sources import UNDECIDED, Split, Text
+from regard.data.sources import UNDECIDED, Line, Split, Text
+from regard.data.text import Report
 from regard.data.tokens import TextTokens
 from regard.interface import Generates, Learns, UserError
-from regard.look.attention import look_at_translation, translation_closely
+from regard.look.attention import Reading, look_at_reading, read_tokens, reading_closely
 from regard.new.choices import Made, Request
 from regard.new.text import new_text_model
 from regard.predict.decoding import Decoding, Prediction
-from regard.predict.restoring import restore, restoring_log_probs
+from regard.predict.restoring import restore, restoring_log_probs, written
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.score.likelihood import perplexity
 from regard.score.metrics import PERPLEXITY
 from regard.score.result import Options, Scored
+from regard.show.attention_page import Sentence
+from regard.show.heat_map import HeatMap
 from regard.tasks import Task, Words
 from regard.tasks.language import WorldText, refuse_check
 from regard.tasks.masked import BLANK, CorruptedCorpus, samples
@@ -38,6 +43,10 @@ class NoisyText(Text):
 
     noise: Noises = "auto"  # spans (T5), infilling of permuted sentences (BART), or auto: as in the model's paper
 
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        """A text is both sides of an example, until noise changes them."""
+        return ((number, text, text) for number, text in super().lines(split, folder, report))
+
 
 @dataclass(frozen=True)
 class NoisyWorld(WorldText):
@@ -47,6 +56,10 @@ class NoisyWorld(WorldText):
 
     noise: Noises = "auto"  # spans (T5), infilling of permuted sentences (BART), or auto: as in the model's paper
 
+    @staticmethod
+    def sides(pair: world.Pair) -> tuple[str, ...]:
+        return WorldText.sides(pair) * 2
+
 
 def noise_of(recipe: Recipe) -> Noise:
     assert isinstance(recipe.data, NoisyText | NoisyWorld)
@@ -54,11 +67,6 @@ def noise_of(recipe: Recipe) -> Noise:
 
 
 class DenoisingCorpus(CorruptedCorpus):
-    """Texts that are both sides of an example, until noise changes them."""
-
-    def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
-        return ((text, text) for (text,) in super().examples(split))
-
     def learn_fields(self) -> Fields:
         """One vocabulary, from each text once."""
         task = replace(self.recipe.task, fields={"target": TextField})
@@ -72,6 +80,26 @@ class DenoisingCorpus(CorruptedCorpus):
 
 def answer(run: Run, texts: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
     return restore(run, texts, how or TASK.decoding or Decoding(), noise_of(run.recipe), first_line)
+
+
+def reading(run: Run, text: str, target: str | None) -> Reading:
+    """A text with blanks and what the model writes for it, in tokens."""
+    noise = noise_of(run.recipe)
+    if target is not None and noise == "spans":
+        raise UserError("A model of spans writes only what is missing: leave the target out.")
+    line, hypotheses = next(written(run, [text], Decoding(blank=BLANK), noise), (None, []))
+    if line is None:
+        raise UserError("The text to look at is empty: give one with words in it.")
+    ids = hypotheses[0].tokens if target is None else run.tokenizer("target").encode(target)
+    return read_tokens(run, line.ids, ids)
+
+
+def look(run: Run, text: str, target: str | None = None, layer: int | None = None) -> HeatMap:
+    return look_at_reading(run, text, reading(run, text, target), layer)
+
+
+def look_closely(run: Run, text: str, target: str | None = None) -> Sentence:
+    return reading_closely(run, text, reading(run, text, target))
 
 
 def outcomes(run: Run, examples: Sequence[tuple[str, ...]], how: Decoding | None) -> list[Any]:
@@ -104,7 +132,7 @@ def new(asked: Request) -> Made:
 
 def demo(run: Run) -> Iterator[str]:
     """How well unseen sentences are restored, and a few of them."""
-    texts = [text for _, text in run.recipe.data.lines("test", run.recipe.folder)]
+    texts = [text for _, text, _ in run.recipe.data.lines("test", run.recipe.folder)]
     each = np.concatenate(outcomes(run, [(text,) for text in texts], None))
     yield f"\n{len(texts)} unseen sentences, {len(each):,} tokens to restore:"
     yield f"  perplexity {perplexity(float(each.sum()), len(each)):.2f} per token"
@@ -138,8 +166,9 @@ TASK = Task(
     score=score,
     demo=demo,
     decoding=Decoding(blank=BLANK),
-    look=look_at_translation,
-    look_closely=translation_closely,
+    look=look,
+    look_closely=look_closely,
     log_probs=log_prob_of_each,
+    fills=True,
     checked=False,
 )

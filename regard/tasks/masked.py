@@ -171,5 +171,6 @@ TASK = Task(
     look_closely=text_closely,
     log_probs=log_prob_of_each,
     prompted=score_prompted,
+    fills=True,
     checked=False,
 )
