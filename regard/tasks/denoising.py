@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -127,7 +127,11 @@ def score(runs: Sequence[Run], texts: Sequence[tuple[str, ...]], asked: Options)
 
 
 def new(asked: Request) -> Made:
-    return new_text_model(replace(asked, unit=asked.unit or "line"))
+    """A recipe whose noise stays the same for every model, so that they can be compared."""
+    recipe, reasons = new_text_model(replace(asked, unit=asked.unit or "line"))
+    noise = NOISES.get(recipe.model_name, "spans")
+    reasons["data.noise"] = f"it is the noise of the paper of {recipe.model_name}, and the same for other models."
+    return replace(recipe, data=replace(cast(NoisyText, recipe.data), noise=noise)), reasons
 
 
 def demo(run: Run) -> Iterator[str]:
