@@ -211,8 +211,13 @@ class Run:
         between = BETWEEN if self.recipe.data.paired else " "
         rows = [row if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
         if self.recipe.data.paired:
-            rows = [(row[:2], row[2]) if len(row) == 3 else row for row in rows]
+            rows = [(flat(row[:-1]), row[-1]) for row in rows]
         return [tuple(spaced(part, between) for part in row) for row in rows]
+
+
+def flat(parts: Any) -> list[Any]:
+    """Return the texts inside lists and tuples, one after another."""
+    return [text for part in parts for text in (flat(part) if isinstance(part, list | tuple) else [part])]
 
 
 def spaced(part: Any, between: str = " ") -> Any:

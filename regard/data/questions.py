@@ -208,7 +208,7 @@ class QuestionTable(TrainAndValid):
             if not clean(question).strip() or not text.strip():
                 wrong = "it has no question, or no text"
             elif not found or not all(answer.strip() for answer in texts):
-                wrong = "the question has no answer, and only questions with an answer in the text are possible"
+                wrong = f"the question {clean(question)[:80]!r} has no answer, and unanswerable ones are not possible"
             elif at is None or at < 0 or text[at : at + len(texts[0])] != texts[0]:
                 wrong = f"the answer {texts[0][:80]!r} is not in the text" + ("" if starts[0] is None else f" at {at}")
             if wrong:

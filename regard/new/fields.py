@@ -17,6 +17,7 @@ from regard.new.choices import Reasons, Request
 
 LOOKED_AT = 1000  # lines
 
+SAME = 10  # times that a text occurs, on average, at most
 WORDS = 3  # in a field of text, on average, at least
 LIKE_A_TARGET = ("score", "target", "label", "rating", "similarity", "number", "value", "y")  # names of numbers
 
@@ -95,9 +96,9 @@ def texts_and_target(
 
 
 def is_text(values: Sequence[str]) -> bool:
-    """Whether a field holds texts, and not names, dates or kinds: some words each, most of them different."""
+    """Whether a field holds texts, and not names, dates or kinds: some words each, and many of them different."""
     words = sum(len(value.split()) for value in values)
-    return words >= WORDS * len(values) and 2 * len(set(values)) > len(values)
+    return words >= WORDS * len(values) and SAME * len(set(values)) > len(values)
 
 
 def label_among(columns: Columns, path: Path) -> Target:

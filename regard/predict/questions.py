@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.config import counted
 from regard.data.fields import TextField
 from regard.data.questions import FEWEST, MOST
 from regard.data.text import BETWEEN
@@ -29,7 +30,7 @@ def choose(run: Run, lines: Sequence[str], how: Decoding | None = None, first_li
         count = len(text.split(BETWEEN)) - 1
         if text.strip() and not FEWEST <= count <= MOST:
             wanted = f"a question and {FEWEST} to {MOST} answers, with tabs between them"
-            raise UserError(f"Line {number} has {count} answers: give {wanted}.")
+            raise UserError(f"Line {number} has {counted(count, 'answer')}: give {wanted}.")
     with torch.inference_mode():
         for together, batch in in_batches(run, lines, how or Decoding()):
             for line, row in zip(together, run.model.choose(batch).tolist(), strict=True):

@@ -78,7 +78,7 @@ def as_read(run: Run, lines: Sequence[Any]) -> list[str]:
         return list(lines)
     several = (line.split("\t") if isinstance(line, str) else line for line in lines)
     flat = ([each for part in parts for each in ([part] if isinstance(part, str) else part)] for parts in several)
-    return [BETWEEN.join(part.strip(" ") for part in parts) for parts in flat]
+    return [BETWEEN.join(part.strip(" ") for part in parts) if len(parts) > 1 else parts[0] for parts in flat]
 
 
 def answer(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:

@@ -101,7 +101,7 @@ def training(
                 yield progress
         except (GeneratorExit, KeyboardInterrupt):
             with torch.random.fork_rng(devices=[]):
-                torch.set_rng_state(random)
+                torch.set_rng_state(random)  # a checkpoint holds the state of training, not that of the caller
                 session.save()
             raise
 
