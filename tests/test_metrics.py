@@ -19,6 +19,7 @@ from regard.score.bootstrap import RESAMPLES, confidence_interval, difference, p
 from regard.score.metrics import (
     ACCURACY,
     ALIGNMENT_ERROR,
+    ANSWER_METRICS,
     BLEU,
     BLEU_LOWERCASE,
     CHRF,
@@ -27,6 +28,7 @@ from regard.score.metrics import (
     MACRO_F1,
     MATTHEWS,
     METRICS,
+    NUMBER_METRICS,
     PERPLEXITY,
     TAG_ACCURACY,
     TAG_F1,
@@ -178,10 +180,11 @@ def test_nothing_improves_on_the_references(metric: Metric) -> None:
 
 
 def test_metrics_are_found_by_key() -> None:
-    assert set(METRICS) == {*(metric.key for metric in ALL)}
-    assert all(METRICS[metric.key].better == metric.better for metric in ALL)
-    assert {metric.key for metric in ALL if metric.better == "lower"} == {
-        "loss", "perplexity", "ter", "alignment_error"
+    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS)
+    assert set(METRICS) == {*(metric.key for metric in every)}
+    assert all(METRICS[metric.key].better == metric.better for metric in every)
+    assert {metric.key for metric in every if metric.better == "lower"} == {
+        "loss", "perplexity", "ter", "alignment_error", "rmse"
     }  # fmt: skip
     assert METRICS["f1"].name == "F1" and METRICS["ter"] is TER
 

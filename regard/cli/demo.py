@@ -25,8 +25,9 @@ def demo(
     """Train on the built-in corpus and print scores on unseen text.
 
     Translation: BLEU and an attention map. Language: perplexity and samples of a character-level language model.
-    Classification: sentiment. Tagging: parts of speech. Pretraining: accuracy after 100 labelled sentences, with and
-    without pre-training. The model is written to a run folder.
+    Classification: sentiment. Regression: lexical density. Tagging: parts of speech. Multiple choice and question
+    answering: who does what, where and when. Pretraining: accuracy after 100 labelled sentences, with and without
+    pre-training. The model is written to a run folder.
     """
     from regard import load
     from regard.loading import demo_recipe, read_recipe, shipped

@@ -29,7 +29,7 @@ def new(
     # the validation file, or two; by default a validation split is held out from the training data
     file: str | None = None,  # the same as FILES: one .jsonl, .tsv or .csv file
     kind: Annotated[Literal["words", "characters", "bpe"] | None, typer.Option("--tokens")] = None,
-    # language: the kind of tokens
+    # the kind of tokens; tagging: the first piece of a word stands for it
     unit: Literal["line", "paragraph", "file"] | None = None,  # language: what counts as one text
     model: str | None = None,  # the model; `regard models` lists them
     base: Annotated[str | None, typer.Option("--from", metavar="RUN")] = None,

@@ -42,7 +42,8 @@ def predict(
 ) -> None:
     """Predict with a run on a text or file: print one answer per line.
 
-    Translate, continue, classify or tag; several runs answer as one (ensemble). What exists is a file; what does not
+    Translate, continue, classify, estimate, tag, choose or find an answer; a tab separates a text, or a question, from
+    what is read after it. Several runs answer as one (ensemble). What exists is a file; what does not
     exist and has no space, but a slash or a file extension, is a missing file; anything else is a text.
 
     By default a translator uses beam search with a beam of 5, and a language model samples. Giving a --temperature,

@@ -53,6 +53,7 @@ def score(
 
     Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; a mixture of several runs gets
     weights fitted on validation. Classification: accuracy, F1, Matthews and confusion matrix. Tagging: entity F1.
+    Regression: Pearson, Spearman, RMSE. Question answering: exact match and F1. In brackets: confidence intervals.
     A language model also classifies without training (zero-shot), by --template and --verbalize.
     """
     from regard.predict.inputs import named_file
