@@ -44,5 +44,6 @@ def models(
         rows.append({"name": model.name, "year": str(model.year), "task": tasks, "can": can, "paper": model.paper})
     if as_json:
         print_json(rows)
-    else:
-        show_table(rows, wrapped=("task", "can", "paper"))
+    else:  # a task is what a model can do, in fewer words
+        short = [{key: value for key, value in row.items() if key != "can"} for row in rows]
+        show_table(short, wrapped=("task", "paper"))

@@ -63,10 +63,11 @@ def no_such_model(name: object, task: str, what: str, known: Sequence[str] = ())
 
 
 def abilities(design: Design) -> list[str]:
-    """List what a model can do, from the protocols of the model it builds for text, for a label and for tags."""
+    """List what a model can do, from the protocols of the models it builds for every kind of target."""
     built: list[nn.Module] = []
     sources: tuple[interface.Shape, ...] = (interface.Ids(11), interface.Picture(16, 16, 1))
-    targets: tuple[interface.Shape, ...] = (interface.Ids(13), interface.Label(5), interface.TagIds(5))
+    one = (interface.Label(5), interface.Scalar(), interface.Choice())  # answer for each example
+    targets: tuple[interface.Shape, ...] = (interface.Ids(13), *one, interface.TagIds(5), interface.Span())
     for source, target in product(sources, targets):
         with torch.device("meta"), suppress(interface.UserError):  # a model refuses sides that are not its own
             built.append(design.build(design.config(), interface.Shapes(source, target)))
@@ -81,7 +82,10 @@ def abilities(design: Design) -> list[str]:
         "score": promised(interface.Scores),
         "attend": any(each.of_kind("cross") or each.of_kind("pooling") for each in inside),
         "classify": promised(interface.Classifies),
+        "estimate": promised(interface.Estimates),
         "tag": promised(interface.Tags),
+        "choose": promised(interface.Chooses),
+        "point": promised(interface.Points),
         "fill": promised(interface.Fills),
     }
     return [ability for ability, holds in can.items() if holds]
