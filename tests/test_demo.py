@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,10 @@ def test_every_task_but_pictures_has_a_demo() -> None:
 def test_a_task_without_a_demo_says_so(call: Call) -> None:
     done = call("demo", "pictures")
     assert done.code == 1 and "There is no demo of pictures" in done.err
+
+
+@pytest.mark.slow
+def test_pretraining_helps_where_labels_are_few(call: Call, place: Path) -> None:
+    done = call("demo", "pretraining")
+    said = re.search(r"2000 unseen sentences, after 100 labelled ones:.*interval ([+-][\d.]+) to", done.out, re.DOTALL)
+    assert done.code == 0 and said and float(said[1]) > 0, done.out

@@ -96,7 +96,7 @@ def test_the_objective_changes_settings_that_nobody_gave(recipe: Path, monkeypat
 def test_from_python(tmp_path: Path) -> None:
     sizes = {"dim": 12, "heads": 2, "feed_forward": 16, "layers": 1, "context": 8}
     table = {"task": "pretraining", "model": {"name": "gpt", **sizes}, "tokens": {"kind": "words"}}
-    steps = {"train.steps": 1, "train.validate_every": 1, "train.epochs": 0}
+    steps = {"train.steps": 1, "train.validate_every": 1, "train.epochs": 0, "train.precision": "float32"}
     texts = [f"a {word} c d" for word in "efghijklmnopqrstuvwxyz" * 2]
     run = regard.train(table, tmp_path / "run", data=texts, settings=steps, progress=False, threads=1)
     assert run.task is TASKS["language"] and run.recipe.data.pack and run.opening == [EOS]
@@ -164,7 +164,8 @@ def test_a_recurrent_model_carries_its_state_through_packed_texts(recipe: Path, 
 
 def test_a_packed_language_model_starts_and_ends_texts(place: Path) -> None:
     """Each text of two words; the model learns what comes first, and where a text ends."""
-    settings = {"train.steps": 300, "train.epochs": 0, "train.validate_every": 300, "train.learning_rate": 0.01}
+    train = {"steps": 200, "epochs": 0, "validate_every": 200, "learning_rate": 0.01, "precision": "float32"}
+    settings = {f"train.{key}": value for key, value in train.items()}
     sizes = {"dim": 16, "heads": 2, "feed_forward": 16, "layers": 1, "context": 8, "dropout": 0.0}
     table = {"task": "pretraining", "model": {"name": "gpt", **sizes}, "tokens": {"kind": "words"}}
     texts = ["a b", "c d e f"] * 60
@@ -183,8 +184,8 @@ SENTENCES = [f"{a} {a} {b} {b} . {c} {c} ." for a in "abc" for b in "def" for c 
 def restorer(model: str, texts: list[str], folder: Path) -> regard.Run:
     sizes = {"dim": 32, "heads": 2, "feed_forward": 32, "layers": 1, "dropout": 0.0}
     table = {"task": "denoising", "model": {"name": model, **sizes}, "tokens": {"kind": "words", "size": 0}}
-    train = {"steps": 300, "validate_every": 300, "epochs": 0, "learning_rate": 0.01, "warmup": 20, "batch_tokens": 96}
-    asked = {f"train.{key}": value for key, value in train.items()}
+    train = {"steps": 250, "validate_every": 250, "epochs": 0, "learning_rate": 0.01, "warmup": 20, "batch_tokens": 96}
+    asked = {f"train.{key}": value for key, value in (train | {"precision": "float32"}).items()}
     return regard.train(table, folder / "run", data=texts, valid=texts, settings=asked, progress=False, threads=1)
 
 
@@ -258,7 +259,7 @@ def test_a_translator_takes_all_weights_of_a_restorer(
     settings = vars(base.recipe.model) | {"name": model}
     table = {"task": "translation", "model": settings, "train": {"from": base.name}}
     pairs = [("a a e", "h h ."), ("b b", "g g")] * 20
-    steps = {"train.steps": 1, "train.epochs": 0, "train.validate_every": 1}
+    steps = {"train.steps": 1, "train.epochs": 0, "train.validate_every": 1, "train.precision": "float32"}
     session = Session(recipe_for(table, Folder(tmp_path / "run"), pairs, pairs, steps), tmp_path / "run")
     assert session.taken is not None and session.taken.left == ()
     assert session.fields.tokenizer("source").to_json() == base.tokenizer("source").to_json()
