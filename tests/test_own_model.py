@@ -32,7 +32,13 @@ TINY = (
     *("data.sentences=60", "data.valid=3", "data.test=3"),
     *("train.steps=2", "train.validate_every=2", "train.batch_tokens=300", "train.precision=float32"),
 )
-KINDS = {"translation": "words", "language": "words", "classification": "words", "tagging": "given"}  # of tokens
+KINDS = {
+    "translation": "words",
+    "language": "words",
+    "denoising": "words",
+    "classification": "words",
+    "tagging": "given",
+}  # of tokens
 
 
 @pytest.fixture
