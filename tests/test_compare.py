@@ -102,7 +102,7 @@ def test_a_contender_is_a_model_and_its_settings() -> None:
         Contender.read("gpt large", recipe)
     with pytest.raises(UserError, match="more than once"):
         planned(shipped("compare-language"), [Contender.read("gpt")] * 2, seeds=1, budget=None, folder=Path("x"))
-    for task in TASKS.values():
+    for task in (task for task in TASKS.values() if not task.objectives):
         assert all(task.name in MODELS[name.split()[0]].tasks for name in (*task.contenders, task.model))
 
 
