@@ -114,7 +114,7 @@ def test_columns_of_plain_conll_are_chosen_by_number(call: Call, place: Path) ->
         (["--target", "POS"], "The CoNLL-U column 'POS' does not exist: did you mean 'XPOS'? allowed are ID, FORM"),
         (["--target", "12"], "10 columns, but column 12 is asked for"),
         (["--source", "ID"], "set data.word = 2 (FORM) and data.tag = 4 (UPOS)"),
-        (["--tokens", "words"], "tokens does not apply to tagging"),
+        (["--unit", "line"], "unit does not apply to tagging"),
     ],
 )
 def test_columns_that_conllu_does_not_have_are_refused(

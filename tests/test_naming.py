@@ -293,7 +293,7 @@ def test_what_cannot_be_is_told_in_a_sentence(call: Call, corpus: Path, tmp_path
     recipe = tmp_path / "t.toml"
     assert call("new", "tagging", corpus / "train.conll", "-o", recipe).code == 0
     for setting, words in (
-        ("tokens.kind=bpe", "given"),
+        ("tokens.kind=bpe", "tokens.size = 0 is too small for bpe"),
         ("model.name=rnn_lm", "birnn"),
         ("train.balance=true", "balance"),
     ):

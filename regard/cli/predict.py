@@ -168,11 +168,12 @@ def as_options() -> Iterator[None]:
 
 def as_one(runs: list[Run]) -> Run:
     """Combine several runs: language models with weights fitted on validation, translators with equal ones."""
+    from regard.interface import Generates
     from regard.run import mixture
     from regard.score.likelihood import fit_weights, listed_weights
 
     task, weights = runs[0].task, None
-    if len(runs) > 1 and task.decoding is None:
+    if len(runs) > 1 and not all(isinstance(run.model, Generates) for run in runs):
         raise UserError(f"Several runs cannot answer as one in {task.name}: give one run and a FILE.")
     if len(runs) > 1 and task.mixes:
         weights = fit_weights(runs)

@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interface import BOS, SPECIALS, Batch, Scores, UserError
+from regard.data.text import BETWEEN
+from regard.interface import BOS, SPECIALS, Batch, Chooses, Scores, UserError
 from regard.layers.recurrent import trace
 from regard.look.attention import Reading, pieces_to_look_at, read, refuse_length
 from regard.look.gradients import STATES, layers_of, recurrent
 from regard.look.weights import use
+from regard.models.encoder_head import APART
 from regard.run import Run
 from regard.show.attention_page import Sentence, View
 
@@ -65,6 +67,10 @@ def carried(run: Run, text: str, target: str | None = None) -> Carried:
         output = ""
         batch, tokens = _opened(run, text)
     else:
+        if isinstance(model, Chooses):
+            raise UserError(f"{APART}: look at a run of another task.")
+        if run.recipe.data.paired:
+            text = BETWEEN.join(part.strip(" ") for part in text.split("\t"))
         if isinstance(model, Scores):
             reading = read(run, text, target)
         else:

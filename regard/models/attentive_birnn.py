@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from regard.config import Share, Width
-from regard.interface import Shapes
+from regard.interface import Label, Shapes, Span, TagIds
 from regard.layers.attention import ScoreName
 from regard.layers.encoders import RecurrentEncoder
 from regard.layers.pooling import Attentive
-from regard.models.design import Design
+from regard.models.design import Design, size_of
 from regard.models.encoder_head import EncoderWithHead, headed, reader
 from regard.models.parts import RecurrentSettings, recurrent_of
 
@@ -28,6 +28,8 @@ class Config(RecurrentSettings):
 
 
 def build(config: Config, shapes: Shapes) -> EncoderWithHead:
+    if isinstance(shapes.target, TagIds | Span):
+        size_of(shapes.target, Label)  # there is nothing to pool
     read = reader(shapes, dim=config.embedding, dropout=config.dropout, word_dropout=config.word_dropout)
     recurrent = recurrent_of(config, config.embedding, bidirectional=True)
     encoder = RecurrentEncoder(embed=read, recurrent=recurrent, dropout=config.dropout)

@@ -14,7 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.interface import EOS, PAD, Batch, Choice, Inside, Label, Loss, Padded, Scalar, Shapes, Span, TagIds
+from regard.interface import (
+    EOS,
+    PAD,
+    Batch,
+    Choice,
+    Inside,
+    Label,
+    Loss,
+    Padded,
+    Scalar,
+    Shapes,
+    Span,
+    TagIds,
+    UserError,
+)
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states, prompt_length
@@ -22,6 +36,7 @@ from regard.layers.heads import AdaptiveHead, SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 from regard.models.design import size_of
 
+APART = "A model for multiple choice reads each answer by itself, so it has no one sequence of states"
 SPREAD = 0.3  # initial scale of word vectors: small, so that rare words are not noise
 
 
@@ -213,8 +228,7 @@ class Chooser(EncoderWithHead):
     head: ScalarHead
 
     def encode(self, batch: Batch) -> Padded:
-        encoded, _ = self.rows(batch)
-        return Padded(encoded.states, encoded.mask)
+        raise UserError(f"{APART}: use the vectors of a run of another task.")
 
     def rows(self, batch: Batch) -> tuple[Encoded, Tensor]:
         assert batch.source is not None
