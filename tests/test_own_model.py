@@ -24,7 +24,6 @@ from regard.interface import UserError
 from regard.loading import load, read_recipe
 from regard.models import MODELS, design_of, transformer
 from regard.recipe import Recipe
-from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
 (FILE,) = python_in("models.md")
