@@ -259,8 +259,8 @@ def measured(
         found = resample(statistics, of.metric)
         scratch = max((name for name in found if not rows[name].pretrained), key=lambda name: found[name].mean)
         print(f"\n{title}: {of.metric.name}, {of.metric.note()}; gain over {scratch}")
-        for name, each in found.items():
-            print(f"  {name:26} {shown(each)}   {gained(each, found[scratch]) if name != scratch else ''}")
+        for name, value in found.items():
+            print(f"  {name:26} {shown(value)}   {gained(value, found[scratch]) if name != scratch else ''}")
         print(flush=True)
 
 
