@@ -298,7 +298,7 @@ MISTAKES: dict[str, tuple[list[str], int, list[str]]] = {
     "a translator that is to classify": (
         ["new", "classification", "labels.tsv", "--model", "transformer"],
         1,
-        ["'transformer' is for translation, not for classification", "choose", "birnn"],
+        ["'transformer' is for translation, denoising, not for classification", "choose", "birnn"],
     ),
     "a demo with another task's model": (
         ["demo", "--model", "rnn_lm"],
