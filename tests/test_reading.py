@@ -390,6 +390,12 @@ def test_the_best_span_is_that_of_a_search_over_all() -> None:
     assert [span[1:] for span in found] == [span[1:] for span in sorted(every, reverse=True)[:5]]
 
 
+def test_the_best_span_of_a_very_long_text_takes_no_square_of_its_length() -> None:
+    log_probs = torch.full((2, 300_000), -20.0)
+    log_probs[0, 299_990] = log_probs[1, 299_995] = log_probs[1, 7] = -1.0
+    assert best_spans(log_probs) == [(-2.0, 299_990, 299_995)]
+
+
 @torch.no_grad()
 def test_an_answer_starts_and_ends_in_the_second_text() -> None:
     model = body("encoder", Span())

@@ -77,10 +77,8 @@ def answers_in(run: Run, line: Line, log_probs: Tensor, count: int) -> list[Pred
 
 def best_spans(log_probs: Tensor, count: int = 1) -> list[tuple[float, int, int]]:
     """ln P, start and end of the most probable spans with start ≤ end < start + LONGEST: (2, source) -> count."""
-    time = log_probs.shape[1]
-    scores = log_probs[0][:, None] + log_probs[1]  # (start, end)
-    allowed = torch.ones(time, time, dtype=torch.bool).triu().tril(LONGEST - 1)
-    flat = scores.masked_fill(~allowed, -torch.inf).flatten()
+    ends = torch.nn.functional.pad(log_probs[1], (0, LONGEST - 1), value=-torch.inf).unfold(0, LONGEST, 1)
+    flat = (log_probs[0][:, None] + ends).flatten()  # (start, end − start)
     best = flat.topk(min(count, len(flat)))
-    spans = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    return [(score, place // time, place % time) for score, place in spans if score > -torch.inf]
+    spans = ((score, *divmod(place, LONGEST)) for score, place in zip(*map(Tensor.tolist, best), strict=True))
+    return [(score, start, start + more) for score, start, more in spans if score > -torch.inf]
