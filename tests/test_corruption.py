@@ -34,7 +34,7 @@ from regard.data.corruption import (
 )
 from regard.data.fields import Fields, TextField
 from regard.data.tokens import Tokenizer
-from regard.interface import EOS, SPECIALS, Batch, Padded
+from regard.interface import EOS, SPECIALS, Batch, Padded, UserError
 
 FIRST, VOCAB = SENTINEL + SENTINELS, SENTINEL + SENTINELS + 50
 words = st.integers(FIRST, VOCAB - 1)
@@ -257,3 +257,8 @@ def test_an_epoch_of_pairs_begins_in_every_text_and_another_cuts_elsewhere(some:
 def test_one_text_makes_pairs_of_its_own_parts(tmp_path: Path, tokenizer: Tokenizer) -> None:
     alone = stored(tmp_path, [400])
     assert {follows for _, _, follows in of_pairs(alone, tokenizer, 0)} == {0, 1}
+
+
+def test_texts_that_cannot_be_cut_in_two_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(UserError, match="no text has two tokens"):
+        of_pairs(stored(tmp_path, [1, 1, 1]), tokenizer, 0)

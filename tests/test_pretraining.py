@@ -15,7 +15,7 @@ import regard
 from regard.checkpoint import Folder, read_tensors
 from regard.data.corruption import SENTINEL, SENTINELS
 from regard.interface import EOS, UserError
-from regard.loading import load, read_recipe
+from regard.loading import load, read_recipe, shipped
 from regard.models import MODELS
 from regard.predict.restoring import restored
 from regard.recipe import Recipe
@@ -105,6 +105,17 @@ def test_from_python(tmp_path: Path) -> None:
 # --- new ---
 
 
+def test_from_python_data_is_read_as_the_settings_say(tmp_path: Path) -> None:
+    def made(**data: object) -> Recipe:
+        settings = {"model.name": "bart", **{f"data.{key}": value for key, value in data.items()}}
+        return recipe_for({"task": "denoising"}, Folder(tmp_path / "run"), ["a b c"] * 9, ["c"], settings)
+
+    asked = {"pack": True, "window": 64, "noise": "spans", "unit": "line"}
+    assert asked.items() <= vars(made(**asked).data).items()
+    with pytest.raises(UserError, match="data.train = 'other.txt' does not go with examples that are given as data"):
+        made(train="other.txt")
+
+
 def test_new_takes_settings_as_train_does(recipe: Path, call: Call) -> None:
     given = ("model.name=gpt", "train.minutes=3", "model.layers=2")
     done = call("new", "pretraining", "reviews.txt", *given, "-o", "g.toml")
@@ -173,6 +184,20 @@ def test_a_packed_language_model_starts_and_ends_texts(place: Path) -> None:
     assert {each.text for each in run.predict([""] * 30, sample=True, top_p=0.9)} == {"a b", "c d e f"}
     probabilities = np.exp(run.log_prob(["a b", "c d e f"]))
     assert probabilities.sum() == pytest.approx(1, abs=0.05) and probabilities.min() > 0.2
+
+
+@pytest.mark.parametrize("data", ["world", "text"])
+def test_pairs_are_as_long_as_the_model_can_read(data: str, recipe: Path, place: Path) -> None:
+    """Sentences of the grammar are cut nowhere else than in two; the longest text just fits."""
+    path = shipped("demo-masked") if data == "world" else recipe
+    small = ["data.sentences=60", "data.valid=20"] if data == "world" else ["data.window=128"]
+    asked = [*settings("model.follows=true", "model.longest=32", "train.batch_tokens=512"), *small]
+    session = Session(read_recipe(path, asked)[0], place / "run")
+    batches = [session.batches.get(0, index) for index in range(session.batches.count(0))]
+    lengths = np.concatenate([batch.first.lengths[batch.beside["follows"][:, 0] == 1].numpy() for batch in batches])
+    whole = session.encoded["train"]["source"].lengths
+    assert lengths.max() in (29, 30) if data == "text" else {*(lengths - 2)} <= {*whole} and lengths.max() > 4
+    assert len(list(session.steps()))
 
 
 # --- noise ---

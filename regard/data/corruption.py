@@ -28,7 +28,7 @@ from torch import Tensor
 from regard.data.batches import Encoded, Integers, Stats, plan, stats
 from regard.data.fields import Fields
 from regard.data.tokens import Tokenizer
-from regard.interface import EOS, SPECIALS, Batch, Padded
+from regard.interface import EOS, SPECIALS, Batch, Padded, UserError
 
 MASK = len(SPECIALS)  # the special token after the four that every tokenizer has
 HIDDEN, BLANKED, CHANGED = 0.15, 0.8, 0.1
@@ -106,6 +106,8 @@ class Pairs:
     def __init__(self, fields: Fields, texts: Encoded, *, tokens: int, window: int, seed: int) -> None:
         self.fields, self.texts, self.tokens, self.seed = fields, texts, tokens, seed
         self.most = max(2, window - 2)  # beside two <eos>
+        if texts.lengths.max(initial=0) < 2:
+            raise UserError("Next-sentence pairs are texts cut in two, and no text has two tokens: give longer texts.")
         self.stretches = lru_cache(maxsize=1)(self._stretches)
         self.plan = lru_cache(maxsize=1)(self._plan)
 

@@ -14,7 +14,7 @@ import torch
 from regard.config import counted
 from regard.data.batches import Examples, Ordered, Shuffled
 from regard.data.corruption import Batches, Masked, Pairs
-from regard.data.fields import Fields, TextField
+from regard.data.fields import MULTIPLE, Fields, TextField
 from regard.data.in_memory import keep_texts
 from regard.data.sources import Text
 from regard.data.streams import Packed
@@ -63,8 +63,10 @@ class CorruptedCorpus(Corpus):
         return Ordered(examples, tokens=tokens) if seed is None else Shuffled(examples, tokens=tokens, seed=seed)
 
     def window(self, model: object) -> int:
-        """The tokens of packed texts that are read at once."""
-        return min(self.recipe.data.window, room(model) or self.recipe.data.window)
+        """The tokens of packed texts, or of a pair, that are read at once."""
+        most: int = vars(self.recipe.data).get("window", self.recipe.tokens.longest + 2)  # and two <eos> of a pair
+        longest = room(model)
+        return most if longest is None else min(most, longest // MULTIPLE * MULTIPLE)  # padding included
 
     @abstractmethod
     def corrupted(self, texts: Batches, fields: Fields, seed: int) -> Batches: ...

@@ -107,6 +107,9 @@ def training(
             raise
 
 
+KEPT = ("hold_out", "pack", "window", "noise")  # settings of data that say how it is read, not where it is
+
+
 def recipe_for(
     given: str | Path | Mapping[str, Any] | Recipe,
     folder: Folder,
@@ -146,7 +149,12 @@ def recipe_for(
         asked = replace(asked, base=table.get("train", {}).get("from"))
     chosen, _ = new_recipe(asked)
     made = tomllib.loads(chosen.to_toml())
-    table["data"] = made["data"] | {key: value for key, value in table.get("data", {}).items() if key == "hold_out"}
+    own = {key: value for key, value in table.get("data", {}).items() if key in KEPT and key in made["data"]}
+    table["data"] = made["data"] | own
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        if section == "data" and table["data"].get(name) != value:
+            raise UserError(f"{key} = {value!r} does not go with examples that are given as data: leave it out.")
     for section in ("tokens", "model", "train"):
         wanted = table.get(section, {})
         table[section] = wanted if "preset" in wanted else made.get(section, {}) | wanted
