@@ -20,6 +20,7 @@ from regard.models import MODELS
 from regard.recipe import parse_recipe
 from regard.tasks.registry import TASKS
 from regard.train.session import Session
+from regard.train.tuning import adapted
 from regard.train.weights import weights
 
 VOCAB, NAMES = 13, 5
@@ -122,10 +123,18 @@ def test_in_both_orders_the_order_of_a_pair_has_no_effect_and_a_single_text_is_r
     torch.testing.assert_close(model.classify(single), once.classify(single))
 
 
+@torch.no_grad()
+def test_a_prompt_stays_before_the_texts_in_both_orders() -> None:
+    model = adapted(gpt(both_orders=True), "prompt", LABEL, rank=0, prompt=3).double()
+    one, other = labelled([[*FIRST, *SECOND], FIRST], [0, 0]), labelled([[*SECOND, *FIRST], FIRST], [0, 0])
+    torch.testing.assert_close(model.classify(one), model.classify(other))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("target", [TagIds(NAMES), Ids(VOCAB)])
 @pytest.mark.parametrize("setting", [{"both_orders": True}, {"auxiliary": 0.5}])
-def test_what_serves_whole_texts_is_refused_for_each_token(setting: dict[str, Any]) -> None:
+def test_what_serves_whole_texts_is_refused_for_each_token(setting: dict[str, Any], target: Any) -> None:
     with pytest.raises(UserError, match="set model.both_orders to false and model.auxiliary to 0"):
-        gpt(Shapes(Ids(VOCAB), TagIds(NAMES)), **setting)
+        gpt(Shapes(Ids(VOCAB), target), **setting)
 
 
 # --- elmo ---

@@ -271,6 +271,58 @@ def test_a_lora_run_can_be_started_from(bodies: Any, tmp_path: Path) -> None:
     assert torch.allclose(outputs(low.model, batch), outputs(session.run.model, batch), atol=1e-6)
 
 
+def test_a_prompt_can_be_started_from_and_learns_on(bodies: Any, tmp_path: Path) -> None:
+    first = regard.train(out=tmp_path / "first", **tuned(bodies("bert"), "classification", "prompt"))
+    given = tuned(tmp_path / "first", "classification", "prompt", **{"train.learning_rate": 0.1})
+    session = opened(given, tmp_path / "next")
+    batch = first.batch(source=["a b", "c"])
+    assert torch.allclose(outputs(first.model, batch), outputs(session.run.model.eval(), batch), atol=1e-6)
+    for _ in session.steps():
+        pass
+    (prompt,) = (name for name in best(tmp_path / "first") if name.endswith(".prompt"))
+    assert not torch.equal(last(tmp_path / "next")[prompt], best(tmp_path / "first")[prompt])
+
+
+@pytest.mark.parametrize("context", ["mean", "first"])
+def test_a_prompt_is_left_out_of_what_is_read_backwards(context: str) -> None:
+    """The states are those that the text has when the prompt is read after it."""
+    shapes = Shapes(Ids(11), Ids(11))
+    config = MODELS["seq2seq"].config(embedding=5, hidden=7, layers=1, dropout=0.0, context=context, lexical=True)
+    led = adapted(MODELS["seq2seq"].build(config, shapes).eval(), "prompt", shapes, rank=0, prompt=2)
+    encoder = led.get_submodule("encoder")
+    with torch.no_grad():
+        own = encoder(BATCH.source)
+        encoder._forward_pre_hooks.clear()
+        encoder._forward_hooks.clear()
+        plain = encoder(BATCH.source)
+    for each, expected in zip((own.states, own.values), (plain.states, plain.values), strict=True):
+        assert torch.allclose(each[own.mask], expected[plain.mask], atol=1e-6)
+    assert torch.equal(own.mask, plain.mask) and not torch.allclose(own.final[-1][0], plain.final[-1][0])
+
+
+@pytest.mark.parametrize("name", ["gpt", "bert"])
+def test_what_a_packed_model_reads_before_a_text_is_what_stands_before_it_under_a_head(
+    name: str, tmp_path: Path
+) -> None:
+    """A packed language model has never read <bos>; a masked one always has."""
+    task, more = BODIES[name]
+    chosen = {**more, **STEPS, **WORD_SETTINGS, "data.pack": True, "data.unit": "line"}
+    run = regard.train(
+        {"task": task, "model": {"name": name}}, tmp_path / name, data=TEXTS, valid=TEXTS, settings=chosen
+    )
+    run_of = {way: opened(tuned(tmp_path / name, "classification", way), tmp_path / way).run for way in ("all", "lora")}
+    ids = run.tokenizer().encode("a b c")
+    for tuned_run in run_of.values():
+        with torch.no_grad():
+            states = tuned_run.model.eval().get_submodule("encoder")(side([[*ids, EOS]])).states
+            if name == "gpt":
+                read = torch.tensor([[*run.opening, *ids, EOS]])
+                expected = run.model.get_submodule("body")(run.model.get_submodule("embed")(read))[0]
+            else:
+                expected = run.model.get_submodule("encoder")(side([[*ids, EOS]])).states
+        assert torch.allclose(states, expected, atol=1e-6)
+
+
 # --- new --from ----------------------------------------------------------------------------------------------------
 
 

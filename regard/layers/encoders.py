@@ -183,20 +183,21 @@ class CausalEncoder(nn.Module):
         read = source.led_by(BOS)
         states: Tensor = self.body(self.embed(read.values))[0]
         if self.both_orders:
-            turned, pairs = swapped(source)
+            turned, pairs = swapped(source, prompt_length(self))
             last = (read.mask & ~read.but_end().mask) & pairs[:, None]  # (batch, source)
             with unwatched():
                 states = states + self.body(self.embed(turned.led_by(BOS).values))[0] * last[..., None]
         return Encoded(states, read.mask, (), states)
 
 
-def swapped(source: Padded) -> tuple[Padded, Tensor]:
-    """Put the first text of each row after the others; and return which rows have more than one text, (batch,)."""
-    ids, mask = source
-    lengths, places = source.lengths[:, None], torch.arange(ids.shape[1], device=ids.device)
+def swapped(source: Padded, prompt: int = 0) -> tuple[Padded, Tensor]:
+    """Put the first text of each row after the others; and return which rows have more than one text, (batch,). So many
+    columns before the texts stay where they are."""
+    ids, mask = source.values[:, prompt:], source.mask[:, prompt:]
+    lengths, places = mask.sum(1, keepdim=True), torch.arange(ids.shape[1], device=ids.device)
     first = (ids == EOS).int().argmax(1, keepdim=True) + 1  # the length of the first text, with its <eos>
-    moved = torch.where(mask, (places + first) % lengths, places)
-    return Padded(ids.gather(1, moved), mask), (first < lengths)[:, 0]
+    moved = ids.gather(1, torch.where(mask, (places + first) % lengths, places))
+    return Padded(torch.cat([source.values[:, :prompt], moved], 1), source.mask), (first < lengths)[:, 0]
 
 
 def extra_states(encoder: nn.Module) -> int:
@@ -220,11 +221,12 @@ def add_prompt(encoder: nn.Module, embed: nn.Module, length: int) -> None:
 
     def leave_out(encoder: nn.Module, inputs: tuple[Any, ...], encoded: Encoded) -> Encoded:
         first = extra_states(encoder)
+        backwards = isinstance(encoder, RecurrentEncoder) and encoder.reverse  # the prompt is then read last
 
         def rest(every: Tensor) -> Tensor:
-            return torch.cat([every[:, :first], every[:, first + length :]], 1)
+            return every[:, :-length] if backwards else torch.cat([every[:, :first], every[:, first + length :]], 1)
 
-        return encoded._replace(states=rest(encoded.states), mask=rest(encoded.mask), values=rest(encoded.values))
+        return encoded._replace(states=rest(encoded.states), mask=encoded.mask[:, length:], values=rest(encoded.values))
 
     encoder.register_forward_pre_hook(lead)
     encoder.register_forward_hook(leave_out)

@@ -86,13 +86,13 @@ def build(config: Config, shapes: Shapes) -> WindowedModel | EncoderWithHead:
     def words() -> SoftmaxHead | AdaptiveHead:
         return head(config.head, dim=config.dim, vocab=vocab, tied=tied, biased=config.head_bias)
 
-    if writes:
-        return WindowedModel(embed=embed, body=body, head=words(), context=config.context)
     if (config.both_orders or config.auxiliary) and not isinstance(shapes.target, Label | Scalar):
         raise UserError(
             "both_orders and auxiliary are for one label or number per text, and this task asks for something else: "
             "set model.both_orders to false and model.auxiliary to 0."
         )
+    if writes:
+        return WindowedModel(embed=embed, body=body, head=words(), context=config.context)
     encoder = CausalEncoder(embed=embed, body=body, both_orders=config.both_orders)
     most = body.stack.positions.longest
     longest = None if most is None else most - encoder.extra

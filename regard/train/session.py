@@ -188,9 +188,10 @@ class Session:
         if not self.base:
             return []
         self.taken = load_fitting(model, self.recipe, self.fields, self.base, self.recipe.train.parts)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.recipe.seed)
-            begin_prompts(model)
+        if any(name.endswith(".prompt") for name in self.taken.left):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.recipe.seed)
+                begin_prompts(model)
         return list(self.taken.left) if self.recipe.train.tune != "all" else []
 
     def _encoded(self, split: Split) -> dict[str, Encoded]:

@@ -3,6 +3,7 @@
 A weight fits if the new model has one of that name, shape and type, if it begins with one of `parts` or there are none,
 and if it does not depend on a vocabulary or on labels that have changed. Where the other run has no weight of that
 name, its name there may differ (ALSO): all of a language model, without its head, is an encoder under a new head.
+A language model of packed texts has read <eos> before each text and never <bos>, which takes the vector of <eos>.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import read_toml, reason
 from regard.data.imported_tokens import Imported
 from regard.data.sources import find
-from regard.interface import Numbered, Shapes, UserError
+from regard.interface import BOS, EOS, Inspects, Numbered, Shapes, UserError
 from regard.layers.lora import is_change, merged, plain_name
 from regard.models import design_of
 from regard.recipe import Recipe
@@ -51,19 +52,21 @@ def find_run(path: str, folder: Path) -> Folder:
     return found
 
 
-def fields_of(base: Folder) -> Fields:
+def read_base(base: Folder) -> tuple[Fields, bool]:
+    """Read the fields of a run, and whether its texts were packed."""
     try:
         recipe = read_toml(base.config, own=True)
-        task = TASKS[recipe["task"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+        task, data = TASKS[recipe["task"]], recipe["data"]
+        packed = data.get("pack") is True and data.get("unit") != "file"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise UserError(f"{base.config} cannot be read ({reason(problem)}): restore it.") from None
     refuse_another_version(recipe, base.path)
-    return Fields.read(base.fields, task.fields)
+    return Fields.read(base.fields, task.fields), packed
 
 
 def fields_from(base: Folder, corpus: Corpus, parts: Sequence[str]) -> Fields:
     """Take the other run's vocabularies for texts that its parts read, and learn the rest from the data."""
-    theirs = fields_of(base)
+    theirs, _ = read_base(base)
     texts = {side: field.tokenizer for side in theirs if isinstance(field := theirs[side], TextField)}
     learnt: Fields | None = None
     sides: dict[str, Field] = {}
@@ -98,7 +101,7 @@ def sized_by(recipe: Recipe, shapes: Shapes, side: str) -> set[str]:
 
 def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder, parts: Sequence[str] = ()) -> Taken:
     """Load the weights of the other run that fit into the model."""
-    saved, theirs = merged(read_tensors(base.best)[0]), fields_of(base)
+    saved, (theirs, packed) = merged(read_tensors(base.best)[0]), read_base(base)
     known = [meaning(theirs[side]) for side in theirs]
     other: set[str] = set()
     for side, shape in vars(fields.shapes).items():
@@ -120,6 +123,11 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder,
         )
     for name, found in fitting.items():
         own_weights[name].copy_(found)
+    if packed and not recipe.data.pack and "source" not in theirs:
+        vectors = model.inspect().vectors if isinstance(model, Inspects) else None
+        for name in fitting:
+            if vectors is not None and own_weights[name].data_ptr() == vectors.weight.data_ptr():  # type: ignore[operator]
+                own_weights[name][BOS] = own_weights[name][EOS]
     return Taken(tuple(fitting), tuple(name for name in own_weights if name not in fitting))
 
 

@@ -20,7 +20,7 @@ from regard.layers.encoders import add_prompt
 from regard.layers.lora import add_low_rank, plain_name
 
 Tune = Literal["all", "frozen", "gradual", "lora", "prompt"]
-HEADS = {"head", "words"}  # parts that speak for the task, or for its auxiliary language model
+HEADS = {"head", "words", "prompt"}  # parts that serve the task, or its auxiliary language model: they always learn
 LOWEST = {"embed", "positions", "segments", "first", "enter", "entry"}  # parts that read the input
 
 
