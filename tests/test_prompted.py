@@ -39,8 +39,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
     yield made
 
 
-def prompted(run: Run, template: str = TEMPLATE, words: dict[str, str] = WORDS) -> Prompted:
-    return Prompted(**{**vars(run), "template": template, "verbalize": words})
+def prompted(run: Run, template: str = TEMPLATE, words: dict[str, str] = WORDS, calibrate: bool = False) -> Prompted:
+    return Prompted(**{**vars(run), "template": template, "verbalize": words, "calibrate": calibrate})
 
 
 def test_a_language_model_chooses_the_most_probable_text(runs: dict[str, Run]) -> None:
@@ -78,6 +78,23 @@ def test_a_masked_model_chooses_the_most_probable_hidden_words(runs: dict[str, R
         assert answer.score == pytest.approx(max(scores.values()), abs=1e-5)
 
 
+@pytest.mark.parametrize("template", [TEMPLATE, "{label} : {text}"])
+@pytest.mark.parametrize("task", ["language", "masked"])
+def test_a_calibrated_score_is_the_score_less_that_with_an_empty_text(
+    task: str, template: str, runs: dict[str, Run]
+) -> None:
+    """So that without a text all labels are equally probable."""
+    raws = [text for text, _ in ROWS]
+    plain, calibrated = (prompted(runs[task], template, calibrate=calibrate) for calibrate in (False, True))
+    found = [[answer.probabilities for _, answer in run.answers([*raws, ""], None)] for run in (plain, calibrated)]
+    *each, prior = (np.log([shares[label] for label in WORDS]) for shares in found[0] if shares is not None)
+    for before, shares in zip(each, found[1], strict=False):
+        assert shares is not None
+        odds = before - prior
+        assert list(shares.values()) == pytest.approx(np.exp(odds - np.logaddexp.reduce(odds)), abs=1e-5)
+    assert found[1][-1] is not None and list(found[1][-1].values()) == pytest.approx([1 / len(WORDS)] * len(WORDS))
+
+
 def test_a_text_that_is_too_long_is_read_around_the_label(runs: dict[str, Run]) -> None:
     """What is far from it changes nothing; what is near does."""
     run = prompted(runs["masked"])
@@ -99,6 +116,10 @@ def test_the_command_scores_as_labels_are_scored(task: str, runs: dict[str, Run]
         assert said.code == 0 and json.loads(said.out)["confusion"] == expected.confusion
     assert f"accuracy   {expected.accuracy:7.2f}   4 examples" in call("score", runs[task].name, name, *options).out
     assert runs[task].score(ROWS, template=TEMPLATE, verbalize=WORDS)["accuracy"] == expected.accuracy
+    said = call("score", runs[task].name, "rows.tsv", *options, "--calibrate")
+    assert (
+        "calibrated: less the score of each label with an empty text" in said.out and "not calibrated" not in said.out
+    )
 
 
 def test_what_cannot_be_labelled_is_one_sentence(runs: dict[str, Run], call: Call, place: Path) -> None:
@@ -113,9 +134,14 @@ def test_what_cannot_be_labelled_is_one_sentence(runs: dict[str, Run], call: Cal
         ("rows.tsv", ["--template", TEMPLATE, *words[:2], "--verbalize", "2=good"], "The label '1' has no words"),
         ("one.tsv", ["--template", TEMPLATE, *words], "does not have a text and a label"),
         ("a text", ["--template", TEMPLATE, *words], "give a RUN and a table"),
+        ("rows.tsv", ["--template", TEMPLATE, *words, "-o", "out.txt"], "--output does not go with --template"),
+        ("rows.tsv", ["--template", TEMPLATE, *words, "--each"], "--each does not go with --template"),
+        ("rows.tsv", ["--calibrate"], "must have {text} once"),
     ):
         found = call("score", runs["masked"].name, file, *options)
         assert found.code == 1 and said in found.err and found.err.count("\n") == 1, found
+    with pytest.raises(UserError, match="must have two parts: an input and its target"):
+        runs["masked"].score([("a", "b", "0")], template=TEMPLATE, verbalize=WORDS)
     classifier = regard.load(Path(__file__).parent / "runs" / "classification")
     with pytest.raises(UserError, match="a template needs a language model"):
         classifier.score(ROWS, template=TEMPLATE, verbalize=WORDS)

@@ -40,6 +40,7 @@ def score(
     # zero-shot labels of a language model: a text with {text} and {label} in it, such as "{text} It was {label} ."
     verbalize: Annotated[list[str] | None, typer.Option(metavar="LABEL=WORDS")] = None,
     # the words of a label in the template; give the option once for each label
+    calibrate: bool = False,  # with --template: take off the score that each label has with an empty text
     stride: int = 0,  # tokens by which the context window of a model that has one moves; 0: half of it
     as_json: Json = False,
     threads: Threads = 0,
@@ -54,7 +55,8 @@ def score(
     Translation: BLEU, chrF and TER with sacreBLEU's signatures. Language: perplexity; a mixture of several runs gets
     weights fitted on validation. Classification: accuracy, F1, Matthews and confusion matrix. Tagging: entity F1.
     Regression: Pearson, Spearman, RMSE. Question answering: exact match and F1. In brackets: confidence intervals.
-    A language model also classifies without training (zero-shot), by --template and --verbalize.
+    A language model also classifies without training (zero-shot), by --template and --verbalize; with
+    --calibrate no label has an advantage because its words are frequent.
     """
     from regard.predict.inputs import named_file
     from regard.score.alignment import read_links
@@ -74,8 +76,11 @@ def score(
             "or two files of outputs with --system A B and --target FILE."
         )
     runs = load_runs(folders, threads=threads, device=device, trust_code=trust_code)
-    if template is not None or verbalize:
-        show(scored_labels(runs, paths[first:], template or "", verbalize or []), as_json=as_json)
+    if template is not None or verbalize or calibrate:
+        others = {"source": source, "beam": beam, "by-length": by_length, "each": each, "align": align, "layer": layer}
+        if given := [name for name, value in {**others, "output": output, "stride": stride}.items() if value]:
+            raise UserError(f"--{given[0]} does not go with --template: leave it out.")
+        show(scored_labels(runs, paths[first:], template or "", verbalize or [], calibrate), as_json=as_json)
         return
     task = runs[0].task
     answers = "source" in runs[0].fields
@@ -120,7 +125,9 @@ def score(
             raise lost[0]
 
 
-def scored_labels(runs: Sequence[Run], files: Sequence[str], template: str, verbalize: Sequence[str]) -> Scored:
+def scored_labels(
+    runs: Sequence[Run], files: Sequence[str], template: str, verbalize: Sequence[str], calibrate: bool
+) -> Scored:
     """Score the labels that a language model gives to the texts of a table."""
     from regard.predict.inputs import named_file
     from regard.show.progress import counting_bar
@@ -129,7 +136,8 @@ def scored_labels(runs: Sequence[Run], files: Sequence[str], template: str, verb
     if len(runs) > 1 or len(files) != 1 or (file := named_file(files[0])) is None:
         raise UserError("A template labels the texts of one file with one run: give a RUN and a table.")
     with counting_bar("Scoring", None, err) as show_progress:
-        return runs[0].score(file, template=template, verbalize=words, on_answer=lambda _: show_progress(advance=1))
+        asked = {"template": template, "verbalize": words, "calibrate": calibrate}
+        return runs[0].score(file, **asked, on_answer=lambda _: show_progress(advance=1))
 
 
 def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:

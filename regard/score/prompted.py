@@ -1,7 +1,9 @@
 """Zero-shot classification: a template is filled with the words of each label, and the most probable one is chosen.
 
-language   ln P of the filled text; what stands before the label is the same for all            Brown 2020, section 2
-masked     Σ ln P of the label's tokens, hidden together                                          Schick 2021, section 3
+language    ln P of the filled text; what stands before the label is the same for all           Brown 2020, section 2
+masked      Σ ln P of the label's tokens, hidden together                                         Schick 2021, section 3
+calibrated  each score less that of the same label with an empty text, so that no label is chosen because its words are
+            frequent                                                                        Holtzman 2021, Zhao 2021
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import torch
 
 from regard.config import counted
 from regard.data.corruption import with_hidden
-from regard.data.in_memory import rows_of
+from regard.data.in_memory import pairs_in, rows_of
 from regard.data.sources import Table, examples
 from regard.interface import Fills, UserError
 from regard.new.fields import columns_of
@@ -27,8 +29,11 @@ from regard.predict.inputs import AT_ONCE, some_at_once
 from regard.predict.text import most_read
 from regard.run import Run, spaced
 from regard.score.labels import score_labels
+from regard.score.metrics import Floats
 from regard.score.result import Options, Scored
 
+CALIBRATED = "calibrated: less the score of each label with an empty text"
+PLAIN = "not calibrated: labels whose words are frequent have an advantage, which --calibrate takes off"
 PLACE = re.compile(r"(\{text\}|\{label\})")
 
 
@@ -47,6 +52,7 @@ class Prompted(Run):
 
     template: str = ""
     verbalize: Mapping[str, str] = field(default_factory=dict)  # label -> its words
+    calibrate: bool = False
 
     def __post_init__(self) -> None:
         for place in ("{text}", "{label}"):
@@ -68,17 +74,23 @@ class Prompted(Run):
             if part == "{label}":
                 start, end = len(made), len(made) + len(words)
             made += places.get(part, part)
-        return Filled(made, start, end)
+        cut = len(made) - len(made.lstrip())  # before an empty text's neighbour
+        return Filled(made[cut:], start - cut, end - cut)
+
+    def scores(self, texts: Sequence[str]) -> Floats:
+        """How probable each label is for each text: (texts, labels)."""
+        every = [self.filled(text, words) for text in texts for words in self.verbalize.values()]
+        found = hidden_log_probs(self, every) if isinstance(self.model, Fills) else text_log_probs(self, every)
+        return np.reshape(found, (len(texts), len(self.verbalize)))
 
     def answers(
         self, raws: Iterable[Any], how: Decoding | None, *, at_once: int = AT_ONCE
     ) -> Iterator[tuple[Any, Prediction]]:
         """Yield each text with its label, and the probabilities of all labels."""
         labels = list(self.verbalize)
+        prior = self.scores([""]) if self.calibrate else 0.0
         for some in some_at_once(raws, at_once):
-            every = [self.filled(text, words) for text in some for words in self.verbalize.values()]
-            scores = hidden_log_probs(self, every) if isinstance(self.model, Fills) else text_log_probs(self, every)
-            for text, each in zip(some, np.reshape(scores, (len(some), len(labels))), strict=True):
+            for text, each in zip(some, self.scores(some) - prior, strict=True):
                 shares = np.exp(each - np.logaddexp.reduce(each))
                 best = int(shares.argmax())
                 found = dict(zip(labels, map(float, shares), strict=True))
@@ -130,19 +142,22 @@ def score_prompted(
     *,
     template: str = "",
     verbalize: Mapping[str, str] | None = None,
+    calibrate: bool = False,
     on_answer: Callable[[str], None] | None = None,
 ) -> Scored:
-    """Score labels that a language model gives to texts: accuracy, F1, Matthews and the confusion matrix."""
+    """Score labels that a language model gives to texts: accuracy, F1, Matthews and the confusion matrix. `calibrate`:
+    from the score of each label, its score with an empty text is taken off."""
     named = {str(label): words for label, words in (verbalize or {}).items()}
-    prompted = Prompted(**{**vars(run), "template": template, "verbalize": named})
-    rows = [(str(spaced(text)), str(label)) for text, label in labelled(data, named)]
+    prompted = Prompted(**{**vars(run), "template": template, "verbalize": named, "calibrate": calibrate})
+    rows = [(str(spaced(text)), str(label)) for text, label in pairs_in(labelled(data, named))]
     if not rows:
         raise UserError("There is no example: give at least one text with its label.")
     if other := sorted({label for _, label in rows} - named.keys()):
         raise UserError(
             f"The label {other[0]!r} has no words, only {', '.join(named)} have: add --verbalize '{other[0]}=…'."
         )
-    return score_labels([prompted], rows, Options(on_answer=on_answer))
+    found = score_labels([prompted], rows, Options(on_answer=on_answer))
+    return Scored([*found.lines, CALIBRATED if calibrate else PLAIN], {**found.facts, "calibrated": calibrate})
 
 
 def labelled(data: Any, labels: Iterable[str]) -> list[tuple[Any, ...]]:
