@@ -150,9 +150,10 @@ class Run:
         """Compute the task's metrics on these examples: a list, a DataFrame, or a file in the training data's format.
 
         The options are how=Decoding(…), by_length=True and gold=alignments. A language model answers with labels
-        (zero-shot) if it is given template="{text} It was {label} ." and verbalize={"0": "terrible", "1": "great"}.
+        (zero-shot) if it is given template="{text} It was {label} ." and verbalize={"0": "terrible", "1": "great"},
+        and with calibrate=True no label has an advantage because its words are frequent.
         """
-        if not options.keys().isdisjoint(("template", "verbalize")):
+        if not options.keys().isdisjoint(("template", "verbalize", "calibrate")):
             if self.task.prompted is nothing:
                 raise UserError(f"{self.model_title} is for {self.task.name}: a template needs a language model.")
             zero_shot: Scored = self.task.prompted(self, data, **options)
@@ -303,3 +304,5 @@ def check_alike(runs: Sequence[Run]) -> None:
             )
         if other.whole_file != first.whole_file:
             raise UserError(f"Only one of {first.name} and {other.name} has data.unit = file: mix runs of one unit.")
+        if other.opening != first.opening:
+            raise UserError(f"Only one of {first.name} and {other.name} has data.pack = true: mix runs that agree.")

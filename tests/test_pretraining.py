@@ -19,6 +19,7 @@ from regard.loading import load, read_recipe, shipped
 from regard.models import MODELS
 from regard.predict.restoring import restored
 from regard.recipe import Recipe
+from regard.run import mixture
 from regard.tasks.registry import TASKS
 from regard.train.api import recipe_for
 from regard.train.session import Session
@@ -184,6 +185,9 @@ def test_a_packed_language_model_starts_and_ends_texts(place: Path) -> None:
     assert {each.text for each in run.predict([""] * 30, sample=True, top_p=0.9)} == {"a b", "c d e f"}
     probabilities = np.exp(run.log_prob(["a b", "c d e f"]))
     assert probabilities.sum() == pytest.approx(1, abs=0.05) and probabilities.min() > 0.2
+    apart = replace(run, recipe=replace(run.recipe, data=replace(run.recipe.data, pack=False)), name="apart")
+    with pytest.raises(UserError, match="Only one of run and apart has data.pack = true"):
+        mixture([run, apart])
 
 
 @pytest.mark.parametrize("data", ["world", "text"])

@@ -20,10 +20,11 @@ from scipy import stats
 import regard
 from regard.data import world
 from regard.data.fields import FirstsField, NumberField, TagField, TextField, TextsField
+from regard.data.in_memory import keep_choices, keep_labelled
 from regard.data.questions import Answer, ChoiceField, ChoicesField, QuestionTable, SpanField
 from regard.data.sources import BETWEEN
 from regard.data.tokens import Kind, Tokenizer
-from regard.interface import EOS, Batch, Choice, Ids, Label, Padded, Scalar, Shapes, Span, TagIds
+from regard.interface import EOS, Batch, Choice, Ids, Label, Padded, Scalar, Shapes, Span, TagIds, UserError
 from regard.loading import demo_recipe
 from regard.models import MODELS
 from regard.predict.questions import LONGEST, best_spans
@@ -361,6 +362,35 @@ def test_a_question_that_cannot_be_asked_is_named_by_check(place: Path, call: Ca
     assert said.code == 1
     assert f"({len(CHOICES) + 1}) cannot be read" in said.out
     assert says in said.out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("answers", "right", "says"),
+    [
+        (["b", "c"], 2, "2 answers, from 0 on, and 2 is given as the right one"),
+        (["b", "c"], -1, "and -1 is given as the right one"),
+        ("bc", "b", "'bc' as its answers: give a list of them"),
+        (None, "b", "'None' as its answers"),
+    ],
+)
+def test_a_choice_from_python_that_cannot_be_made_is_refused(
+    tmp_path: Path, answers: Any, right: Any, says: str
+) -> None:
+    kept = keep_choices([("a", ["b", "c"], np.int64(1))], tmp_path / "good")
+    assert json.loads(kept["file"].read_text())["answer"] == "c"
+    with pytest.raises(UserError, match=f"Example 2 .*{says}"):
+        keep_choices([("a", ["b", "c"], 0), ("a", answers, right)], tmp_path / "bad")
+
+
+def test_what_is_no_single_text_is_refused_where_one_is_read(tmp_path: Path) -> None:
+    """A number may be one, as in a table."""
+    kept = keep_labelled([(3, "x"), ("b", 1)], tmp_path / "some")
+    assert json.loads(kept["file"].read_text().splitlines()[0]) == {"source": "3", "target": "x"}
+    run = regard.load(Path(__file__).parent / "runs" / "classification")
+    with pytest.raises(UserError, match="reads one text at a time, and .* is not one"):
+        run.predict([("a", "b")])
+    with pytest.raises(UserError, match="is not an input and its right answer"):
+        run.score([("a", "b", "x")])
 
 
 # --- question answering ------------------------------------------------------------------------------------------

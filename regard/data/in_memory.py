@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def keep_labelled(rows: Iterable[Any], place: Path) -> Kept:
         for number, row in enumerate(rows, start=1):
             three = isinstance(row, Sequence) and not isinstance(row, str | bytes) and len(row) == 3
             (texts, target), *_ = pairs_in([(row[:2], row[2]) if three else row], number)
-            several = [texts] if isinstance(texts, str) else [*texts]
+            several = [*texts] if isinstance(texts, list | tuple) else [texts]
             if not 1 <= len(several) <= 2 or paired not in (None, len(several) == 2):
                 raise UserError(
                     f"Example {number} is {str(row)[:80]!r}: give one text in every example, or two in every."
@@ -74,7 +75,19 @@ def keep_labelled(rows: Iterable[Any], place: Path) -> Kept:
 
 def keep_choices(rows: Iterable[Any], place: Path) -> Kept:
     """(question, answers, right answer), or ((question, answers), right answer): its text, or its place in the list."""
-    return _kept(((q, [*a], a[r] if isinstance(r, int) else r) for q, a, r in _triples(rows)), place, "choices")
+    return _kept((_chosen(number, *parts) for number, parts in enumerate(_triples(rows), start=1)), place, "choices")
+
+
+def _chosen(number: int, question: Any, answers: Any, right: Any) -> tuple[Any, list[Any], Any]:
+    if isinstance(answers, str | bytes) or not isinstance(answers, Iterable):
+        raise UserError(f"Example {number} has {str(answers)[:80]!r} as its answers: give a list of them.")
+    answers = [*answers]
+    if not isinstance(right, Integral):
+        return question, answers, right
+    if int(right) not in range(len(answers)):
+        has = f"has {counted(len(answers), 'answer')}, from 0 on, and {right} is given as the right one"
+        raise UserError(f"Example {number} {has}: give the place of one, or its text.")
+    return question, answers, answers[int(right)]
 
 
 def keep_questions(rows: Iterable[Any], place: Path) -> Kept:

@@ -94,6 +94,8 @@ def shown_interval(known: tuple[float, float]) -> str:
 def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> list[list[str]]:
     if len(runs) > 1:
         raise UserError(f"Answers are scored one run at a time, and there are {len(runs)}: give one run.")
+    if odd := [example for example in examples if len(example) != 2]:
+        raise UserError(f"{str(odd[0])[:80]!r} is not an input and its right answer: give two parts in each example.")
     sources, gold = ([example[side] for example in examples] for side in range(2))
     return [gold, runs[0].texts(sources, None, asked.on_answer)]
 

@@ -75,6 +75,8 @@ class LabelCorpus(Corpus):
 def as_read(run: Run, lines: Sequence[Any]) -> list[str]:
     """Lines as the run reads them: a model of two texts reads both, which a tab separates, or which are a tuple."""
     if not run.recipe.data.paired:
+        if other := [line for line in lines if not isinstance(line, str)]:
+            raise UserError(f"{run.name} reads one text at a time, and {str(other[0])[:80]!r} is not one: give texts.")
         return list(lines)
     several = (line.split("\t") if isinstance(line, str) else line for line in lines)
     flat = ([each for part in parts for each in ([part] if isinstance(part, str) else part)] for parts in several)
