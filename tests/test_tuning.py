@@ -271,6 +271,24 @@ def test_a_lora_run_can_be_started_from(bodies: Any, tmp_path: Path) -> None:
     assert torch.allclose(outputs(low.model, batch), outputs(session.run.model, batch), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((2, 9), (7, 3)),
+        ((1, 2_000_000), (2_000_000, 1)),
+        ((0, 9), (7, 0)),
+        ((), (7, 2)),
+        (None, (7, 2)),
+        ((2, 9), None),
+    ],
+)
+def test_lora_that_does_not_fit_its_matrix_is_refused_before_it_is_computed(a: Any, b: Any) -> None:
+    sizes = {"original": (7, 9), "0.a": a, "0.b": b}
+    saved = {f"x.parametrizations.w.{key}": torch.ones(size) for key, size in sizes.items() if size is not None}
+    with pytest.raises(UserError, match="x.w and what LoRA adds to it do not fit"):
+        merged(saved)
+
+
 def test_a_prompt_can_be_started_from_and_learns_on(bodies: Any, tmp_path: Path) -> None:
     first = regard.train(out=tmp_path / "first", **tuned(bodies("bert"), "classification", "prompt"))
     given = tuned(tmp_path / "first", "classification", "prompt", **{"train.learning_rate": 0.1})

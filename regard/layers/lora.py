@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
+from regard.interface import UserError
 from regard.layers.cells import Cell
 
 ALPHA = 16.0  # so that another rank needs no other learning rate
@@ -63,5 +64,15 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             found[name] = tensor
         elif part[2] == "original":
             low = name.removesuffix("original")
-            found[plain_name(name)] = added(tensor, weights[f"{low}0.a"], weights[f"{low}0.b"])
+            a, b = (weights.get(f"{low}0.{part}", torch.empty(0)) for part in "ab")
+            if not fits(tensor, a, b):
+                raise UserError(f"{plain_name(name)} and what LoRA adds to it do not fit: restore the run's own files.")
+            found[plain_name(name)] = added(tensor, a, b)
     return found
+
+
+def fits(weight: Tensor, a: Tensor, b: Tensor) -> bool:
+    """Whether B A has the size of W: a file may hold vectors whose product is larger than any memory."""
+    if not weight.dim() or not a.dim() or not len(a) or not weight.dtype == a.dtype == b.dtype:
+        return False
+    return a.shape == (len(a), weight[:1].numel()) and b.shape == (len(weight), len(a))
