@@ -213,6 +213,8 @@ class Run:
         rows = [row if isinstance(row, list | tuple) else (row,) for row in rows_of(data)]
         if self.recipe.data.paired:
             rows = [(flat(row[:-1]), row[-1]) for row in rows]
+        if "source" in self.fields and (target := self.fields.get("target")) is not None:
+            rows = [(*row[:-1], target.gold(row[0], row[-1])) for row in rows]
         return [tuple(spaced(part, between) for part in row) for row in rows]
 
 

@@ -19,7 +19,7 @@ from scipy import stats
 
 import regard
 from regard.data import world
-from regard.data.fields import FirstsField, NumberField, TagField, TextField, TextsField
+from regard.data.fields import Fields, FirstsField, NumberField, TagField, TextField, TextsField
 from regard.data.in_memory import keep_choices, keep_labelled
 from regard.data.questions import Answer, ChoiceField, ChoicesField, QuestionTable, SpanField
 from regard.data.sources import BETWEEN
@@ -110,6 +110,19 @@ def test_a_model_learns_standardised_numbers_and_answers_in_the_unit_of_the_data
     assert numbers.std() == pytest.approx(1, abs=1e-6)
     again = NumberField.from_json(json.loads(json.dumps(field.to_json())))
     assert [float(again.text(float(each))) for each in numbers] == pytest.approx([3.5, -20, 1000, 7], rel=1e-4)
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(10**400, 1), (0, 10**400), (0, 0), (float("inf"), 1), ("1", 1)])
+def test_a_saved_number_that_is_none_is_refused(mean: Any, spread: Any) -> None:
+    saved = json.dumps({"sides": {"target": {"kind": "number", "mean": mean, "spread": spread}}})
+    with pytest.raises(UserError, match="fields.json is damaged"):
+        Fields.from_json(saved, {"target": NumberField})
+
+
+def test_a_right_number_that_is_none_is_refused() -> None:
+    assert NumberField().gold("a text", 3.5) == "3.5"
+    with pytest.raises(UserError, match="'three' is not a number"):
+        NumberField().gold("a text", "three")
 
 
 def test_the_loss_of_numbers_is_the_squared_error() -> None:
@@ -340,6 +353,12 @@ def test_choices_from_jsonl_and_tsv_to_answers(place: Path, call: Call) -> None:
     assert "accuracy" in call("score", "run", "q.jsonl").out
     run = regard.load("run")
     assert run.predict([("who ?", ["the cat", "a dog"])])[0].text == first.split("\t")[0]
+    answers = ["the cat", "a dog"]
+    for place_of in (0, np.int64(1)):
+        by_text, by_place = (run.score([("who ?", answers, right)]) for right in (answers[place_of], place_of))
+        assert by_text["accuracy"] == by_place["accuracy"] == 100 * (answers[place_of] == first.split("\t")[0])
+    with pytest.raises(UserError, match="'7' is neither one of the answers 'the cat, a dog' nor the place of one"):
+        run.score([("who ?", answers, 7)])
     said = call("look", "run", "who ?\ta\tb")
     assert said.code == 1
     assert said.err.count("\n") == 1

@@ -83,6 +83,10 @@ class Field(ABC):
         """What belongs to the first tokens of the source, for a field that is read beside it."""
         return array[: tokens * self.width]
 
+    def gold(self, source: Any, right: Any) -> Any:
+        """A right answer, as a program gives it beside its source, as a file would have it."""
+        return right
+
     @classmethod
     def train(cls, raws: Iterable[Any]) -> Field:
         return cls()
@@ -293,6 +297,10 @@ class NumberField(Field):
         values = torch.from_numpy(np.array(arrays, np.float32).reshape(-1, 1))
         return Padded(values, torch.ones_like(values, dtype=torch.bool))  # (batch, 1)
 
+    def gold(self, source: Any, right: Any) -> str:
+        number_in(str(right))
+        return str(right)
+
     def text(self, standardised: float) -> str:
         """A model's answer in the unit of the data."""
         return f"{self.mean + self.spread * standardised:.6g}"
@@ -498,7 +506,7 @@ class Fields(dict[str, Field]):
                 else:
                     made[side] = kind.from_json(each)
             return cls(made)
-        except (ValueError, RecursionError, UserError) as problem:
+        except (ValueError, OverflowError, RecursionError, UserError) as problem:
             raise UserError(f"fields.json is damaged ({problem}): restore it or train again.") from None
 
     @classmethod

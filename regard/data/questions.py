@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -76,6 +77,16 @@ class ChoiceField(Answered):
             if target not in choices:
                 raise UserError(f"{target[:80]!r} is not one of the answers {', '.join(choices)[:80]!r}: correct it.")
             found.append(np.array([choices.index(target)], np.int32))
+        return found
+
+    def gold(self, source: Any, right: Any) -> str:
+        """The text of the right answer, also where its place is given, from 0."""
+        found = right_of(int(right) if isinstance(right, Integral) else right, source[1:], 0)
+        if found is None:
+            of = ", ".join(map(str, source[1:]))[:80]
+            raise UserError(
+                f"{str(right)[:80]!r} is neither one of the answers {of!r} nor the place of one: correct it."
+            )
         return found
 
 
