@@ -512,6 +512,11 @@ def test_spans_from_every_form_of_file_to_answers(place: Path, call: Call) -> No
     assert "exact match" in call("score", "run", "q.jsonl").out
     run = regard.load("run")
     assert run.predict([("who ?", text)])[0].text == answer
+    for typed in (("who ?", f"  {text}"), f"who ?\t  {text}", f"who ?{BETWEEN}  {text}"):
+        (found,) = run.predict([typed])
+        assert found.place is not None and f"  {text}"[slice(*found.place)] == found.text
+    with pytest.raises(UserError, match="has 3 parts: give a question and one text"):
+        run.predict([("who ?", text, text)])
     assert run.score([(*row.values(),) for row in QUESTIONS[:3]])["count"] == 3
     said = call("predict", "run", "no text here")
     assert said.code == 1

@@ -44,9 +44,11 @@ class WorldQuestions(World):
 
 
 def as_read(lines: Sequence[Any]) -> list[str]:
-    """A question and a text, which a tab separates, or which are a tuple."""
-    pairs = (line.split("\t", 1) if isinstance(line, str) else line for line in lines)
-    return [BETWEEN.join([pair[0].strip(), *map(clean, pair[1:])]).replace(BETWEEN + " ", BETWEEN) for pair in pairs]
+    """A question and a text, which a tab or BETWEEN separates, or which are a tuple."""
+    pairs = [line.replace(BETWEEN, "\t", 1).split("\t", 1) if isinstance(line, str) else line for line in lines]
+    if odd := [pair for pair in pairs if len(pair) > 2]:
+        raise UserError(f"{str(odd[0])[:80]!r} has {len(odd[0])} parts: give a question and one text.")
+    return [BETWEEN.join([pair[0].strip(), *map(clean, pair[1:])]) for pair in pairs]
 
 
 def answer(run: Run, lines: Sequence[Any], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
