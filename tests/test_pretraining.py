@@ -71,6 +71,13 @@ def test_a_recipe_becomes_what_its_model_is_for(recipe: Path, call: Call, model:
     assert more.code == 0 and "Resuming run from step 2" in more.out, more
 
 
+def test_n_grams_are_counted_in_whole_texts(recipe: Path, call: Call) -> None:
+    assert call("new", "pretraining", "reviews.txt", "model.name=ngram", "tokens.kind=words", "-o", "n.toml").code == 0
+    assert "pack = false" in Path("n.toml").read_text()
+    said = call("train", "n.toml", "-o", "run")
+    assert said.code == 0 and load("run").task is TASKS["language"], said
+
+
 def test_a_recipe_that_no_objective_has_is_refused(recipe: Path, call: Call) -> None:
     said = call("train", recipe, "model.name=birnn", "-o", "run").err
     assert "'birnn' is for classification" in said and "not for pretraining" in said and "gpt" in said

@@ -163,7 +163,7 @@ def new_text_model(asked: Request, *, packed: bool = False) -> Made:
     longest = 1024 if kind == "characters" else 256
     config, train, reasons_of_size = choose_language(amount, vocabulary or 100, model)
     reasons |= reasons_of_size
-    if packed:
+    if packed and "dropout" in vars(config):  # what counts n-grams reads whole texts
         data = replace(data, pack=True, window=WINDOW)
         config = replace(config, dropout=0.1, **({"context": WINDOW} if "context" in vars(config) else {}))
         reasons |= {
