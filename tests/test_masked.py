@@ -202,6 +202,8 @@ def test_its_self_attention_can_be_looked_at(run: regard.Run, call: Call, tmp_pa
     assert seen.weights.shape == (6, 6) and seen.rows[0] == "<bos>" and seen.rows[-1] == "<eos>"
     np.testing.assert_allclose(seen.weights.sum(1), 1, atol=1e-5)
     assert call("look", run.name, "the red a", "--html", tmp_path / "look.html").code == 0
+    blank = run.look("the [MASK] a sees")  # read as it is filled in: one token, not its letters
+    assert blank.rows == ("<bos>", "the", "<mask>", "a", "sees", "<eos>") and blank.weights.shape == (6, 6)
 
 
 def test_a_deep_albert_is_loaded_though_its_file_has_one_layer(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from regard.data.tokens import Piece
 from regard.interface import Batch, SeenAttention, UserError
 from regard.layers.attention import watch
 from regard.look.weights import NOT_ATTENTION, attends, attention_weights, forced_weights, inside, label_gradient, merge
+from regard.predict.blanks import with_blanks
 from regard.predict.text import most_read
 from regard.run import Run
 from regard.show.attention_page import Sentence, View
@@ -149,15 +150,19 @@ def self_attention(run: Run, text: str) -> tuple[tuple[str, ...], list[SeenAtten
     if not known:
         raise UserError(f"{run.model_title} has no attention to look at: try regard look --gates.")
     side = next(iter(run.fields))
-    pieces = run.tokenizer(side).pieces(text) if text.strip() else []
-    refuse_length(run, len(pieces))
-    names = tuple(piece.text for piece in pieces)
+    blank = run.task.decoding.blank if run.task.fills and run.task.decoding else ""
+    if blank and blank in text:
+        ids = with_blanks(run, text, blank)
+        names, batch = run.tokenizer(side).surface(ids), run.fields.batch({side: [ids]}, multiple=1).to(run.device)
+    else:
+        names = [piece.text for piece in run.tokenizer(side).pieces(text)] if text.strip() else []
+        batch = run.batch(**{side: [text]}, multiple=1)
+    refuse_length(run, len(names))
     before, after = (1, 0) if side == "target" else (known[0].extra, 1)
-    names = ("<bos>",) * before + names + ("<eos>",) * after
-    batch = run.batch(**{side: [text]}, multiple=1)
+    around = ("<bos>",) * before + tuple(names) + ("<eos>",) * after
     with watch(run.model) as seen, torch.inference_mode():
         run.model.encode(batch)  # type: ignore[operator]
-    return names, known, [seen.of(each.part)[0][0, :, : len(names), : len(names)].float().cpu() for each in known]
+    return around, known, [seen.of(each.part)[0][0, :, : len(around), : len(around)].float().cpu() for each in known]
 
 
 def look_at_label(run: Run, text: str, label: str | None = None, layer: int | None = None) -> HeatMap:
