@@ -132,6 +132,12 @@ def test_what_cannot_be_labelled_is_one_sentence(runs: dict[str, Run], call: Cal
         ("rows.tsv", words, "must have {text} once"),
         ("rows.tsv", ["--template", TEMPLATE, *words[:2]], "for 1 label: give those of two"),
         ("rows.tsv", ["--template", TEMPLATE, *words[:2], "--verbalize", "2=good"], "The label '1' has no words"),
+        (
+            "rows.tsv",
+            ["--template", TEMPLATE, *words, "--verbalize", "1=best"],
+            "'1' was given words more than once",
+        ),
+        ("rows.tsv", ["--template", TEMPLATE, *words[:2], "--verbalize", "1=bad"], "the same words, 'bad'"),
         ("one.tsv", ["--template", TEMPLATE, *words], "does not have a text and a label"),
         ("a text", ["--template", TEMPLATE, *words], "give a RUN and a table"),
         ("rows.tsv", ["--template", TEMPLATE, *words, "-o", "out.txt"], "--output does not go with --template"),

@@ -23,6 +23,7 @@ from regard.data.fields import Fields, FirstsField, NumberField, TagField, TextF
 from regard.data.in_memory import keep_choices, keep_labelled
 from regard.data.questions import Answer, ChoiceField, ChoicesField, QuestionTable, SpanField
 from regard.data.sources import BETWEEN
+from regard.data.text import read_fields
 from regard.data.tokens import Kind, Tokenizer
 from regard.interface import EOS, Batch, Choice, Ids, Label, Padded, Scalar, Shapes, Span, TagIds, UserError
 from regard.loading import demo_recipe
@@ -208,10 +209,12 @@ def test_what_is_no_number_is_refused_with_its_line(place: Path, call: Call, cel
     (place / "t.tsv").write_text("a b\t1.5\nc d\t2.5\n")
     assert call("new", "regression", "t.tsv", "-o", "r.toml").code == 0
     (place / "t.tsv").write_text(f"a b\t1.5\nc d\t{cell}\n" + "e f\t1\n" * 20)
-    said = call("train", "r.toml", "-o", "run")
-    assert said.code == 1
-    assert "line 2" in said.err
-    assert "is not a number" in said.err
+    for arguments in (("train", "r.toml", "-o", "run"), ("new", "regression", "t.tsv", "-o", "again.toml")):
+        said = call(*arguments)
+        assert said.code == 1
+        assert "line 2" in said.err
+        assert "is not a number" in said.err
+    assert not (place / "again.toml").exists()
     assert "(2) cannot be read" in call("check", "r.toml").out
 
 
@@ -521,6 +524,27 @@ def test_spans_from_every_form_of_file_to_answers(place: Path, call: Call) -> No
     said = call("predict", "run", "no text here")
     assert said.code == 1
     assert "a tab between" in said.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"version": "1", "data": [{"tit', "q.json is not SQuAD's JSON or JSONL"),
+        ('{"data": [{"title": "t"}]}', "q.json is not SQuAD's JSON: data must hold"),
+        ('{"question": "who ?"}', "has 1 field in each line"),
+    ],
+)
+def test_a_file_without_questions_is_named(place: Path, call: Call, content: str, says: str) -> None:
+    (place / "q.json").write_text(content)
+    said = call("new", "question-answering", "q.json", "-o", "q.toml")
+    assert said.code == 1 and says in said.err and said.err.count("\n") == 1, said
+    assert not (place / "q.toml").exists()
+
+
+def test_an_empty_table_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("")
+    with pytest.raises(UserError, match="is empty: give a first line with the names question, answer,"):
+        list(read_fields(tmp_path / "t.tsv", ["question", "answer"]))
 
 
 def test_several_answers_may_be_right_and_none_is_refused_by_name(place: Path) -> None:

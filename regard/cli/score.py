@@ -132,7 +132,11 @@ def scored_labels(
     from regard.predict.inputs import named_file
     from regard.show.progress import counting_bar
 
-    words = dict(each.partition("=")[::2] for each in verbalize)
+    given = [each.partition("=")[::2] for each in verbalize]
+    words = dict(given)
+    if len(words) < len(given):
+        twice = next(label for label, _ in given if [each for each, _ in given].count(label) > 1)
+        raise UserError(f"The label {twice!r} was given words more than once: give --verbalize once for each label.")
     if len(runs) > 1 or len(files) != 1 or (file := named_file(files[0])) is None:
         raise UserError("A template labels the texts of one file with one run: give a RUN and a table.")
     with counting_bar("Scoring", None, err) as show_progress:

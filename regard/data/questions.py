@@ -206,7 +206,7 @@ class QuestionTable(TrainAndValid):
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         if is_squad(path):
-            rows: Iterator[tuple[int, list[Any]]] = enumerate(asked_in(read_json(path)["data"]), start=1)
+            rows: Iterator[tuple[int, list[Any]]] = enumerate(asked_in(path), start=1)
         else:
             rows = entries(
                 path, [field for field in (self.source, self.second, self.target, self.start) if field], report
@@ -234,15 +234,16 @@ def is_squad(path: Path) -> bool:
     return isinstance(whole, dict) and isinstance(whole.get("data"), list)
 
 
-def asked_in(articles: Sequence[Any]) -> Iterator[list[Any]]:
+def asked_in(path: Path) -> Iterator[list[Any]]:
     """The question, the text and the answers of each question of SQuAD's JSON (Rajpurkar 2016)."""
     try:
-        for article in articles:
+        for article in read_json(path)["data"]:
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
                     yield [asked["question"], paragraph["context"], asked.get("answers", [])]
     except (KeyError, TypeError, AttributeError):
-        raise UserError("It is not SQuAD's JSON: data must hold articles with paragraphs, context and qas.") from None
+        wrong = f"{path} is not SQuAD's JSON"
+        raise UserError(f"{wrong}: data must hold articles with paragraphs, context and qas.") from None
 
 
 def golds(right: Any, start: Any) -> list[tuple[Any, int | None]]:

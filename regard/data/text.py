@@ -211,7 +211,11 @@ def read_fields(
     if all(field.isdecimal() and int(field) for field in fields):
         columns = [int(field) - 1 for field in fields]
     else:
-        header = next(rows, (0, [""]))[1]
+        header = next(rows, (0, list[str]()))[1]
+        if not header:
+            raise UserError(
+                f"{path} is empty: give a first line with the names {', '.join(fields)}, and lines below it."
+            )
         for field in fields:
             if field not in header:
                 shown = ", ".join(header)[:200]

@@ -50,13 +50,13 @@ def columns_of(path: Path) -> dict[str, list[str]]:
     return {str(place + 1): [row[place] for row in rows if len(row) >= width] for place in range(width)}
 
 
-def keys_of(path: Path, usual: Sequence[str]) -> list[str]:
+def keys_of(path: Path, usual: Sequence[str], *, form: str = "JSONL") -> list[str]:
     """The fields of a table: keys of JSONL, names in the first line where one of them is usual, otherwise numbers."""
     if is_jsonl(path):
         try:
             return list(dict(json.loads(next(whole_lines(path), (0, ""))[1])))
         except (ValueError, TypeError, RecursionError):
-            raise UserError(f"{path} is not JSONL: give one object per line.") from None
+            raise UserError(f"{path} is not {form}: give one object per line.") from None
     first = next(read_rows(path), (0, list[str]()))[1]
     named = any(cell.strip().lower() in usual for cell in first)
     return first if named else [str(place) for place in range(1, len(first) + 1)]
@@ -111,7 +111,9 @@ def label_among(columns: Columns, path: Path) -> Target:
 
 def number_among(columns: Columns, path: Path) -> Target:
     """The number is the field of numbers that is called like one, or has fractions; otherwise the last."""
-    numbers = [name for name, values in columns.items() if all(map(is_number, values[1:] or values))]
+    below = {name: values[1:] or values for name, values in columns.items()}
+    numbers = [name for name, each in below.items() if all(map(is_number, each))]  # or most: reading names the others
+    numbers = numbers or [name for name, each in below.items() if 2 * sum(map(is_number, each)) >= len(each)]
     if not numbers:
         raise UserError(f"{path} has no field of numbers: give a text and a number in each line, or name the target.")
 

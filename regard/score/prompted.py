@@ -67,6 +67,10 @@ class Prompted(Run):
                 "or more, such as --verbalize 0=terrible --verbalize 1=great."
             )
 
+        said = list(self.verbalize.values())
+        if same := [each for each in said if said.count(each) > 1]:
+            raise UserError(f"Two labels have the same words, {same[0]!r}: give each label words of its own.")
+
     def filled(self, text: str, words: str) -> Filled:
         made, places = "", {"{text}": text, "{label}": words}
         start = end = 0

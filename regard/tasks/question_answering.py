@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.check.examples import check_examples
+from regard.config import counted
 from regard.data import world
 from regard.data.fields import TextsField
 from regard.data.in_memory import keep_questions
@@ -78,9 +79,11 @@ def new(asked: Request) -> Made:
     fields: dict[str, Any] = {}
     reasons: Reasons = {"data.train": "SQuAD's JSON."}
     if not is_squad(file):
-        keys = keys_of(file, (*QUESTION, *TEXT, *RIGHT, *START))
+        keys = keys_of(file, (*QUESTION, *TEXT, *RIGHT, *START), form="SQuAD's JSON or JSONL")
         if len(keys) < 3:
-            raise UserError(f"{file} has {len(keys)} fields in each line: give a question, a text and the answer.")
+            raise UserError(
+                f"{file} has {counted(len(keys), 'field')} in each line: give a question, a text and the answer."
+            )
         usual = {key.lower(): key for key in keys}
         found = [next((usual[name] for name in names if name in usual), "") for names in (QUESTION, TEXT, RIGHT, START)]
         named = (asked.source, asked.second, asked.target)
