@@ -251,6 +251,9 @@ def test_from_a_table_to_labels(call: Call, corpus: Path, tmp_path: Path, model:
     assert call("train", recipe, *settings, "-o", run).code == 0
     scored = json.loads(call("score", run, corpus / "train.tsv", "--json").out)
     assert scored["accuracy"] > 95 and scored["count"] == 200
+    (tmp_path / "other.tsv").write_text("pos\ta great book\nodd\ta sad song\n")
+    other = call("score", run, tmp_path / "other.tsv").out
+    assert "2 examples" in other and "labels that the model does not know count as wrong: odd (1 example)" in other
     (tmp_path / "lines").write_text("a great book\n\na sad song\n")
     lines = call("predict", run, tmp_path / "lines").out.split("\n")
     assert [line.split("\t")[0] for line in lines] == ["pos", "", "neg", ""]

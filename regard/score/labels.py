@@ -62,7 +62,13 @@ def _scores(pairs: list[tuple[str, str]], f1: float, spans: dict[str, tuple[int,
 
 def score_labels(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
     gold, answers = _gold_and_answers(runs, examples, asked)
-    return _shown(label_scores(gold, answers), "examples", intervals(LABEL_METRICS, gold, answers))
+    shown = _shown(label_scores(gold, answers), "example", intervals(LABEL_METRICS, gold, answers))
+    known = set(runs[0].fields.names())
+    if (unknown := sorted({*gold} - known)) and known:
+        rows = counted(sum(label not in known for label in gold), "example")
+        some = f"{', '.join(unknown[:5])}{' …' if unknown[5:] else ''}"
+        shown.lines.append(f"labels that the model does not know count as wrong: {some} ({rows})")
+    return shown
 
 
 def score_tags(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
@@ -70,7 +76,7 @@ def score_tags(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: 
         if (words := sum(map(bool, source.split(" ")))) != (tags := len(target.split())):
             raise UserError(f"Sentence {number} has {words:,} words and {tags:,} tags: give one tag for each word.")
     gold, answers = _gold_and_answers(runs, examples, asked)
-    return _shown(tag_scores(gold, answers), "words", intervals(TAG_METRICS, gold, answers))
+    return _shown(tag_scores(gold, answers), "word", intervals(TAG_METRICS, gold, answers))
 
 
 def score_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
@@ -78,7 +84,10 @@ def score_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], aske
     gold, answers = _gold_and_answers(runs, examples, asked)
     metrics = runs[0].task.metrics
     found, known = {metric.key: metric.of(answers, gold) for metric in metrics}, intervals(metrics, gold, answers)
-    lines = [f"{metric.name:12} {found[metric.key]:8.4g}   {shown_interval(known[metric.key])}" for metric in metrics]
+    lines = []
+    for metric in metrics:
+        form = ".2f" if metric.better == "higher" else ".4g"  # per cent, or in the unit of the numbers
+        lines.append(f"{metric.name:12} {found[metric.key]:8{form}}   {shown_interval(known[metric.key], form)}")
     lines.append(f"{counted(len(gold), runs[0].task.words.example)}; {NOTE}")
     return Scored(lines, {"count": len(gold), **found, "intervals": known})
 
@@ -87,8 +96,8 @@ def intervals(metrics: Sequence[Metric], gold: Sequence[str], answers: Sequence[
     return {metric.key: interval(metric, answers, gold) for metric in metrics}
 
 
-def shown_interval(known: tuple[float, float]) -> str:
-    return f"[{known[0]:.4g}, {known[1]:.4g}]"
+def shown_interval(known: tuple[float, float], form: str = ".2f") -> str:
+    return f"[{known[0]:{form}}, {known[1]:{form}}]"
 
 
 def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> list[list[str]]:
@@ -102,7 +111,7 @@ def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], 
 
 def _shown(found: LabelsScored, unit: str, known: dict[str, tuple[float, float]]) -> Scored:
     between = {key: f"   {shown_interval(each)}" for key, each in known.items()}
-    lines = [f"accuracy   {found.accuracy:7.2f}   {found.count:,} {unit}{between['accuracy']}"]
+    lines = [f"accuracy   {found.accuracy:7.2f}   {counted(found.count, unit)}{between['accuracy']}"]
     if found.spans:
         right, predicted, gold = np.sum(list(found.spans.values()), axis=0)
         lines.append(
