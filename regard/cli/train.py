@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ def show_plan(session: Session) -> None:
         if session.other_tokens:
             out.print(f"Its tokens are {session.other_tokens}, which tokens.kind does not change.")
         if session.learning < session.parameters:
-            out.print(f"{session.learning / 1e6:.2f} M of the parameters learn (train.tune).")
+            out.print(f"{session.learning:,} of {session.parameters:,} parameters learn (train.tune).")
     for place, (text, tokens, again) in enumerate(session.examples(3)):
         if not place:
             out.print("The first training texts in tokens, and decoded again where that differs:")
@@ -131,10 +132,11 @@ def follow(session: Session) -> bool:
         return True
     asked: list[int] = []
 
+    counts = session.recipe.task.words.counts
     place = out if out.is_terminal else err  # the bar stays below lines that its own console prints
     with (
         asked_first(lambda number, _: asked.append(number), LEFT),
-        training_bar(on_line=show_validation, console=place) as show,
+        training_bar(on_line=partial(show_validation, counts=counts), console=place, counts=counts) as show,
     ):
         began = session.training.seconds
         estimated, best = False, dict[str, float]()
@@ -175,7 +177,7 @@ def left(progress: Progress) -> float:
     return progress.seconds * (1 - progress.done) / max(progress.done, 1e-9)
 
 
-def show_validation(progress: Progress) -> None:
+def show_validation(progress: Progress, counts: str) -> None:
     from regard.runs import shown_metrics
 
     valid = progress.valid or {}
@@ -183,7 +185,7 @@ def show_validation(progress: Progress) -> None:
     best = "   best so far" if progress.improved else ""
     out.print(
         f"step {progress.step}   {clock(progress.seconds)}   loss {progress.loss:.3f}   valid {metrics}   "
-        f"{progress.tokens_per_second:,.0f} tokens/s{best}"
+        f"{progress.tokens_per_second:,.0f} {counts}/s{best}"
     )
     for sample in progress.samples[:1]:
         shown = f"{sample.source}\n→ {sample.output}" if sample.source else sample.output

@@ -336,7 +336,7 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     parts = sorted({name.rpartition(".")[0] or name for name in unused})
     several = f"{', '.join(parts[:4])}{' …' if parts[4:] else ''}"
     remarks = [f"Left out, since the model here has no such part: {several}."] if parts else []
-    if values_of(recipe.model).get("head") == "none":
+    if values_of(recipe.model).get("head") == "none" and task.decoding is not None:  # a head of labels is another
         remarks.append("It has no head, so it gives vectors (predict --vectors), and can be trained from (train.from).")
         return remarks, " --vectors"
     return remarks, task.words.try_with
@@ -363,7 +363,9 @@ def export_folder(run: Path, output: Path | None = None, *, trust_code: bool = F
     refuse_to_overwrite(folder)
     opened, recipe, fields = open_run(run, trust_code=trust_code)
     if recipe.train.tune == "prompt":
-        raise UserError(f"{run} has learnt vectors before its input, and a folder cannot hold them: train another way.")
+        raise UserError(
+            f"{run} has learnt vectors before its input, and a Hugging Face folder cannot hold them: train another way."
+        )
     kind, family = fitting_family(recipe, run)
     texts = {side: field.tokenizer for side in fields if isinstance(field := fields[side], TextField)}
     if len(texts) > 1 and not fields.joint:

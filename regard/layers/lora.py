@@ -38,11 +38,18 @@ def added(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def add_low_rank(model: nn.Module, rank: int, wanted: Callable[[str], bool]) -> None:
     """Add a change of low rank to the matrices of every attention, feed-forward network, recurrence and convolution
     whose path is wanted."""
-    for path, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear | nn.Conv1d | Cell) and wanted(path):
-            for name, weight in list(module.named_parameters(recurse=False)):
-                if weight.dim() > 1:
-                    register_parametrization(module, name, LowRank(weight, rank))
+    found = [
+        (module, name, weight)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.Conv1d | Cell) and wanted(path)
+        for name, weight in module.named_parameters(recurse=False)
+        if weight.dim() > 1
+    ]
+    most = max((min(weight.flatten(1).shape) for _, _, weight in found), default=rank)
+    if rank > most:
+        raise UserError(f"train.rank = {rank} is above {most}, the highest rank of the matrices: choose a lower one.")
+    for module, name, weight in found:
+        register_parametrization(module, name, LowRank(weight, rank))
 
 
 def plain_name(name: str) -> str:

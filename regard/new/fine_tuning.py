@@ -40,10 +40,12 @@ def new_recipe(asked: Request) -> Made:
     if asked.kind:
         raise UserError(f"The tokens are those of {path}, and {asked.kind} was given: leave the kind out.")
     if asked.model and asked.model != base.model_name:
-        raise UserError(f"{path} is a {base.model_title}, not a {asked.model}: leave the model out.")
+        raise UserError(f"{path} is a run of {base.model_title}, not of {asked.model}: leave the model out.")
     if base.model_name not in models_for(asked.task.name):
         able = ", ".join(models_for(asked.task.name))
-        raise UserError(f"{path} is a {base.model_title}, which is not for {asked.task.name}: give a run of {able}.")
+        raise UserError(
+            f"{path} is a run of {base.model_title}, which is not for {asked.task.name}: give one of {able}."
+        )
     same = base.task is asked.task
     unit = asked.unit or (vars(base.data).get("unit") if same else None)
     recipe, reasons = asked.task.new(replace(asked, model=base.model_name, unit=unit))

@@ -18,10 +18,13 @@ LINE, SAMPLE = 5.0, 10.0  # seconds of training between two validations, and two
 
 @contextmanager
 def training_bar(
-    shown: bool | None = None, on_line: Callable[[Progress], None] | None = None, console: Console | None = None
+    shown: bool | None = None,
+    on_line: Callable[[Progress], None] | None = None,
+    console: Console | None = None,
+    counts: str = "tokens",
 ) -> Iterator[Callable[[Progress], None]]:
     """A function that shows a training's progress. `on_line` is called with the validations that are worth a line; by
-    default they are printed above the bar."""
+    default they are printed above the bar. `counts`: what the training budget of the task counts."""
     place, worth_a_line = console or Terminal(stderr=True), Throttle()
 
     def line(progress: Progress) -> None:
@@ -35,7 +38,7 @@ def training_bar(
         def show(progress: Progress) -> None:
             for each in worth_a_line(progress):
                 (on_line or line)(each)
-            speed = f"{progress.tokens_per_second:,.0f} tokens/s"
+            speed = f"{progress.tokens_per_second:,.0f} {counts}/s"
             move(completed=progress.done, description=f"{words(progress)}   {speed}")
 
         yield show
