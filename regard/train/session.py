@@ -208,14 +208,17 @@ class Session:
         self.left_out[split] = left_out
         amount = len(next(iter(encoded.values())).tokens)
         if not amount:
-            short = f" of at most {self.recipe.tokens.longest} tokens a side" if left_out else ""
             held = vars(self.recipe.data).get("hold_out", 0)
             if split == "valid" and held:
                 raise UserError(
                     f"data.hold_out = {held:g} left no {self.corpus.noun} for validation, since too few differ: "
                     "raise it, or name a validation file."
                 )
-            raise UserError(f"The {split} data is empty: give at least one of its {self.corpus.noun}s{short}.")
+            wrong = f"is empty: give at least one {self.corpus.noun}"
+            if left_out:
+                most = f"{self.recipe.tokens.longest:,} tokens a side"
+                wrong = f"has no {self.corpus.noun} of 1 to {most}: raise tokens.longest, or give shorter ones"
+            raise UserError(f"The {split} data {wrong}.")
         if self.corpus.whole_file and amount < 2:
             raise UserError(f"The {split} data is too short: give at least two tokens of text.")
         return encoded
