@@ -14,9 +14,11 @@ import torch
 from command import ENVIRONMENT, REGARD, Result, run
 
 from regard.checkpoint import Folder, read_tensors
+from regard.cli.options import task_names
 from regard.cli.shell import out
 from regard.loading import read_recipe
 from regard.models import MODELS
+from regard.tasks.registry import TASKS
 
 SENTENCES = ["the cat sleeps .", "a dog sees the cat .", "the dog sleeps .", "a cat sees a dog ."]
 
@@ -359,3 +361,7 @@ def test_what_goes_wrong_is_told_in_one_sentence(what, kitchen, trained, tmp_pat
     arguments, words = BAD[what]
     assert_refused(call(*(argument.format(**places) for argument in arguments)), *words)
     assert (tmp_path / "text").read_text() == "the cat sleeps .\n"
+
+
+def test_help_names_every_task_as_it_is_typed() -> None:
+    assert task_names() == sorted(TASKS)

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def task_names() -> list[str]:
     """List the tasks by their files in tasks/, without importing them."""
-    found = (module.name for module in iter_modules([str(Path(__file__).parent.parent / "tasks")]))
+    found = (module.name.replace("_", "-") for module in iter_modules([str(Path(__file__).parent.parent / "tasks")]))
     return [name for name in found if name != "registry"]
 
 
