@@ -188,7 +188,7 @@ def test_a_terminal_has_a_bar_with_the_time_left_and_a_pipe_the_lines(call: Call
     done, bar = in_a_terminal(call, ("stderr",), *command)
     assert done.code == 0 and "\x1b" not in done.out
     assert "Finished: the budget is used." in done.out and "Finished" not in bar
-    assert "step 20 " in bar and " left " in bar and "tokens/s" in bar
+    assert "step 20 " in bar and " left " in bar and "labels/s" in bar
 
 
 def test_in_a_terminal_lines_stand_above_the_bar(call: Call, place: Path) -> None:

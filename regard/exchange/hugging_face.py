@@ -336,8 +336,10 @@ def import_folder(folder: Path, out: Path) -> tuple[list[str], str]:
     parts = sorted({name.rpartition(".")[0] or name for name in unused})
     several = f"{', '.join(parts[:4])}{' …' if parts[4:] else ''}"
     remarks = [f"Left out, since the model here has no such part: {several}."] if parts else []
-    if values_of(recipe.model).get("head") == "none" and task.decoding is not None:  # a head of labels is another
-        remarks.append("It has no head, so it gives vectors (predict --vectors), and can be trained from (train.from).")
+    if values_of(recipe.model).get("head") in ("none", "replaced") and task.decoding is not None:
+        remarks.append(
+            "It has no head for words, so it gives vectors (predict --vectors), and can be trained from (train.from)."
+        )
         return remarks, " --vectors"
     return remarks, task.words.try_with
 
@@ -443,7 +445,7 @@ def fitting_family(recipe: Recipe, run: Path) -> tuple[str, Family]:
     of_model = {kind: family for kind, family in FAMILIES.items() if family.model == recipe.model_name}
     if not of_model:
         known = ", ".join(dict.fromkeys(family.model for family in FAMILIES.values()))
-        wrong = f"{run} is a {recipe.model_title}, which Hugging Face's library does not have"
+        wrong = f"{run} is a run of {recipe.model_title}, which Hugging Face's library does not have"
         raise UserError(f"{wrong}: train one of {known} to export it.")
     settings = values_of(recipe.model)
     odd: dict[str, list[tuple[str, Any]]] = {}
