@@ -179,7 +179,7 @@ def test_a_table_gives_the_fields_by_name_or_number(tmp_path, pack, name, conten
     [
         ("t.tsv", "a\tb\nx\n", "line 2: 1 column, but column 2"),
         ("t.tsv", "a\tc\nx\ty\n", "no column 'b'.*a, c"),
-        ("t.tsv", "", "no column 'a'"),
+        ("t.tsv", "", "is empty: give a first line with the names a, b"),
         ("t.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"}\n', "line 2: not a JSON object with texts for a, b"),
         ("t.jsonl", '{"a": 7, "b": "x"}\n', "line 1: not a JSON"),
         ("t.jsonl", '["a", "b"]\n', "line 1: not a JSON"),
