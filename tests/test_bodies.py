@@ -303,6 +303,18 @@ def test_the_pooler_of_pairs_is_that_of_a_classifier() -> None:
     assert not any(name.startswith("follows") for name in weights(build("bert", MASKED, **STACK)))
 
 
+@torch.no_grad()
+def test_the_pooler_reads_cls_or_the_mean_of_all_states_and_never_the_padding() -> None:
+    for pool, one in (("first", lambda states: states[0]), ("mean", lambda states: states.mean(0))):
+        model = build("bert", LABEL, **STACK, pool=pool)
+        together = model.classify(labelled([FIRST, SECOND], [0, 1]))
+        for row, ids in enumerate((FIRST, SECOND)):
+            alone = labelled([ids], [0])
+            states = model.encode(alone).values[0][: 1 + len(ids)]  # with <cls>
+            pooled = torch.tanh(model.head.pool.linear(one(states)))
+            torch.testing.assert_close(together[row], model.head.linear(pooled).log_softmax(-1))
+
+
 # --- electra: a generator and a discriminator ---
 
 

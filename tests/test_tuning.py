@@ -354,7 +354,8 @@ def test_a_recipe_has_the_model_and_the_tokens_of_the_run(bodies: Any, call: Cal
     said = call("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("bert"))
     assert said.code == 0 and f"train.from = {bodies('bert')}: " in said.out
     recipe, base = (read_recipe(path)[0] for path in (place / "classification.toml", bodies("bert") / "config.toml"))
-    assert recipe.model == base.model and recipe.model_name == "bert"
+    assert recipe.model == replace(base.model, pool="mean") and recipe.model_name == "bert"
+    assert "model.pool = mean: hidden words teach <cls> nothing" in said.out
     assert (recipe.tokens.kind, recipe.train.from_) == ("words", str(bodies("bert")))
     assert recipe.train.layer_decay < 1 and recipe.train.schedule == "linear"
     wide = [training_of(recipe, replace(base.model, dim=dim))[0].learning_rate for dim in (128, 256, 512, 768)]
@@ -437,7 +438,7 @@ def test_a_lora_run_is_exported_as_a_plain_model(tmp_path: Path) -> None:
     pieces = {"data.unit": "line", **BODIES["bert"][1], **STEPS, "tokens.kind": "bpe", "tokens.size": 270}
     recipe = {"task": "masked", "model": {"name": "bert"}}
     regard.train(recipe, tmp_path / "base", data=TEXTS, valid=TEXTS, settings=pieces)
-    quick = {"train.learning_rate": 0.1}
+    quick = {"train.learning_rate": 0.1, "model.pool": "first"}
     low = regard.train(out=tmp_path / "low", **tuned(tmp_path / "base", "classification", "lora", **quick))
     remarks, _ = import_folder(export_folder(tmp_path / "low"), tmp_path / "again")
     assert not remarks  # it has a head: that of its labels

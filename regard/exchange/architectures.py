@@ -509,7 +509,7 @@ ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False, "tie_wor
 AROUND = "<bos> $A <eos>"
 MASKED = {"ForMaskedLM": "masked", LABELS: "classification", "ForPreTraining": "masked", "Model": "masked"}
 WRITTEN = {"ForConditionalGeneration": "translation"}
-POST = {"norm": "post"}
+POST = {"norm": "post", "pool": "first"}
 
 FAMILIES: dict[str, Family] = {
     "bert": Family(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.config import Count, Length, Share
 from regard.interface import EOS, Ids, Shapes
 from regard.layers.encoders import SMALL, Embedding, Encoded, TransformerEncoder
+from regard.layers.pooling import POOLS
 from regard.layers.positions import Learned
 from regard.layers.transformer import ACTIVATIONS, ActivationName, norm_of
 from regard.models.design import READING, Design, size_of
@@ -36,7 +37,8 @@ class BodySettings(BlockSettings):
     activation: ActivationName = "gelu"  # inside the feed-forward layers and the head
     epsilon: Epsilon = 1e-12  # added to the variance in layer normalisation
     follows = False  # a constant here, and a setting of bert
-    pooler: Literal["tanh", "gelu", "relu"] = "tanh"  # for classification: activation of the layer above <cls>
+    pool: Literal["first", "mean", "max", "attention"] = "first"  # for one answer per text: pooling; first is <cls>
+    pooler: Literal["tanh", "gelu", "relu"] = "tanh"  # for one answer per text: activation of the layer above it
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 
 
@@ -69,15 +71,16 @@ class Reader(nn.Module):
 
 
 class Pooler(nn.Module):
-    """activation(W h₀ + b), h₀ the state of <cls>."""
+    """activation(W h + b), h the state of <cls>, or what pools the states otherwise."""
 
-    def __init__(self, dim: int, *, activation: str) -> None:
+    def __init__(self, dim: int, *, pool: str, activation: str) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, dim)
+        self.states = POOLS[pool](dim)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, encoded: Encoded) -> Tensor:
-        return self.activation(self.linear(encoded.states[:, 0]))
+        return self.activation(self.linear(self.states(encoded)))
 
 
 def encoder_of(config: BodySettings, read: Reader) -> TransformerEncoder:
@@ -93,7 +96,7 @@ def build(config: Any, shapes: Shapes) -> MaskedModel | EncoderWithHead:
     read = Reader(config, size_of(shapes.source))
     encoder = encoder_of(config, read)
     longest = config.longest - encoder.extra
-    pool = partial(Pooler, activation=config.pooler)
+    pool = partial(Pooler, pool=config.pool, activation=config.pooler)
     if isinstance(shapes.target, Ids):
         head = word_head_of(config, read) if config.head == "words" else None
         follows = None

@@ -34,7 +34,7 @@ class Config(bert.BodySettings):
     embedding: Count = 128  # width of the embeddings, before they are widened to dim; 0: they are as wide as dim
     head: Literal["words", "replaced", "none"] = "words"  # predicts hidden words, or which were replaced, or nothing
     generator: Share = 0.0  # pre-training: width of the generator as a share of dim; 0: there is none
-    pooler: Literal["tanh", "gelu", "relu"] = "gelu"  # for classification: activation of the layer above <cls>
+    pooler: Literal["tanh", "gelu", "relu"] = "gelu"  # for one answer per text: activation of the layer above it
 
     def __post_init__(self) -> None:
         super().__post_init__()

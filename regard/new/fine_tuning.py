@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from regard.checkpoint import Folder
 from regard.config import fields_of
-from regard.data.sources import every_line, find
+from regard.data.sources import Imported, every_line, find
 from regard.data.tokens import TextTokens
 from regard.interface import UserError
 from regard.loading import read_recipe
@@ -24,6 +24,7 @@ FEW = 20_000  # words that make few steps of an ordinary batch
 # labels, after 24 minutes of pre-training); wider ones get WIDE_RATE (Devlin 2019, A.3)
 RATES = ((128, 1e-3), (256, 5e-4), (512, 2e-4))
 WIDE_RATE = 5e-5
+UNTAUGHT = "hidden words teach <cls> nothing about a whole text: the mean of all states says more."
 LAYER_DECAY = 0.9  # Clark 2020, table 7: 0.8 to 0.9
 
 
@@ -59,6 +60,7 @@ def new_recipe(asked: Request) -> Made:
         first_key(config): f"the model and its settings are those of {path}.",
         **({"tokens.kind": f"the vocabulary is that of {path}."} if isinstance(tokens, TextTokens) else {}),
         "train.from": "its weights are where training starts.",
+        **({"model.pool": UNTAUGHT} if vars(config).get("pool") != vars(base.model).get("pool") else {}),
         **why,
     }
     data: Any = replace(recipe.data, **windows)
@@ -72,8 +74,11 @@ def recipe_of(run: str | Path) -> Recipe:
 def for_task(base: Recipe) -> Any:
     """The settings of a run's model, without those that only its pre-training needs."""
     design = design_of(base.model_name)
-    usual = design.config()
+    usual, own = design.config(), vars(base.model)
     back = {key: vars(usual)[key] for key in vars(design).get("objective", {})}
+    taught = own.get("follows") or isinstance(base.data, Imported)  # <cls> has learnt to speak for a text
+    if base.task.fills and own.get("pool") == "first" and not taught:
+        back["pool"] = "mean"
     return replace(base.model, **back)
 
 
