@@ -4,7 +4,7 @@ REGARD_DATA=… python bench/denoising.py [-o FOLDER] [--seeds 3] [--pairs 2000]
 
 One Transformer (3+3 layers, dim 256) learns to restore captions, English (the five of each picture of task 2) and
 German (the German side of Multi30k, without its English), once with T5's spans and once with BART's infilling and
-permutation; then it is fine-tuned on 2,000 pairs, beside the same model from scratch. Settings and checkpoints are
+permutation; then it is fine-tuned on 2,000 pairs, beside the same model from scratch. Checkpoints are
 chosen on the validation pairs; BLEU on test_2016_flickr, which is read once a run, with a bootstrap over sentences and
 seeds. Training resumes and answers are kept: the same command goes on.
 """
@@ -12,15 +12,16 @@ seeds. Training resumes and answers are kept: the same command goes on.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import random
 from pathlib import Path
 from typing import Any
 
+import pretraining
+from pretraining import keep_answers
+
 import regard
-from regard.checkpoint import Folder, read_tensors
 from regard.data.files import write_atomically
 from regard.score.bootstrap import difference, resample
 from regard.score.metrics import BLEU
@@ -33,8 +34,7 @@ FEWER = 800
 
 
 def lines_of(name: str) -> list[str]:
-    with gzip.open(Path(os.environ["REGARD_DATA"]) / name, "rt", encoding="utf-8") as file:
-        return [line.rstrip("\n") for line in file]
+    return list(pretraining.lines_of(Path(os.environ["REGARD_DATA"]) / name))
 
 
 def files(folder: Path, pairs: int) -> dict[str, str]:
@@ -97,16 +97,7 @@ def translated(folder: Path, row: str, seed: int, named: dict[str, str]) -> dict
                 **({"from": base} if base else {}),
             },
         }
-        run = regard.train(recipe, place)
-        examples = run.examples(named["test"])
-        facts = read_tensors(Folder(place).last)[1]
-        found = {
-            "answers": [answer.text for answer in run.predict([source for source, _ in examples])],
-            "gold": [target for _, target in examples],
-            "valid": facts["best"],
-            "minutes": facts["seconds"] / 60,
-        }
-        write_atomically(kept, json.dumps(found) + "\n")
+        keep_answers(regard.train(recipe, place), named["test"], kept)
     result: dict[str, Any] = json.loads(kept.read_text())
     return result
 

@@ -4,8 +4,8 @@ REGARD_DATA=… python bench/pretraining.py pretrain|sentiment|ablation [-o FOLD
 
 pretrain    One body each of gpt, bert, electra and elmo, on the text of imdb, captions and wikitext2: at most 30
             minutes on two free cores. Budgets are in steps, so that a busy machine gives the same weights.
-sentiment   SST-2 with 100, 1,000 and all 6,920 labelled sentences: each body fine-tuned, and from scratch. Settings
-            and checkpoints were chosen on the development set, the test set is read once a run.
+sentiment   SST-2 with 100, 1,000 and all 6,920 labelled sentences: each body fine-tuned, and from scratch.
+            Checkpoints are chosen on the development set, the test set is read once a run.
 ablation    The table of Radford 2018, 5: CoLA, MRPC, STS-B, RTE and SST-2 with gpt and the auxiliary loss, without
             pre-training, without the auxiliary loss, and with a body of LSTMs (elmo). Checkpoints are chosen on a
             tenth of train, GLUE's dev sets are read once a run.
@@ -32,6 +32,7 @@ import numpy as np
 import regard
 from regard.checkpoint import Folder, read_tensors
 from regard.data.files import write_atomically
+from regard.run import Run
 from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.metrics import ACCURACY, MATTHEWS, PEARSON, Floats, Metric
 
@@ -43,7 +44,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "electra": {**STACK, "longest": WINDOW + 2, "norm": "pre", "dropout": 0.0, "embedding": 0, "generator": 0.25},
     "elmo": {"embedding": 256, "hidden": 256, "layers": 2, "context": WINDOW, "dropout": 0.0},
 }
-STEPS = {"gpt": 3000, "bert": 4000, "electra": 3000, "elmo": 3000}  # of 4,096 tokens
+STEPS = {"gpt": 3000, "bert": 4000, "electra": 3000, "elmo": 2800}  # of 4,096 tokens
 SCRATCH = "attentive_birnn"  # the best of bench/naming.py without pre-training
 AUXILIARY = {"auxiliary": 0.5}
 
@@ -227,18 +228,22 @@ def tuned(folder: Path, row: Row, of: Examples, seed: int, place: Path) -> dict[
                 **({"from": str(folder.resolve() / "bodies" / row.body)} if row.pretrained else {}),
             },
         }
-        run = regard.train(recipe, place)
-        examples = run.examples(files["test"])
-        facts = read_tensors(Folder(place).last)[1]
-        found = {
-            "answers": [answer.text for answer in run.predict([source for source, _ in examples])],
-            "gold": [target for _, target in examples],
-            "valid": facts["best"],
-            "minutes": facts["seconds"] / 60,
-        }
-        write_atomically(kept, json.dumps(found) + "\n")
+        keep_answers(regard.train(recipe, place), files["test"], kept)
     result: dict[str, Any] = json.loads(kept.read_text())
     return result
+
+
+def keep_answers(run: Run, test: str, kept: Path) -> None:
+    """Write what a run answers on the test set, and how long it was trained."""
+    examples = run.examples(test)
+    facts = read_tensors(Folder(run.name).last)[1]
+    found = {
+        "answers": [answer.text for answer in run.predict([source for source, _ in examples])],
+        "gold": [target for _, target in examples],
+        "valid": facts["best"],
+        "minutes": facts["seconds"] / 60,
+    }
+    write_atomically(kept, json.dumps(found) + "\n")
 
 
 def measured(

@@ -414,9 +414,9 @@ def test_an_interrupted_pre_training_ends_as_if_it_was_not(tmp_path: Path) -> No
         folder=tmp_path,
     )
     list(Session(recipe, tmp_path / "straight").steps())
-    begun = Session(recipe, tmp_path / "stopped")
-    list(islice(begun.steps(), 3))
-    begun.save()
+    started = Session(recipe, tmp_path / "stopped")
+    list(islice(started.steps(), 3))
+    started.save()
     list(Session(recipe, tmp_path / "stopped").steps())
     for file in ("model.safetensors", "last/state.safetensors"):
         one, other = (read_tensors(tmp_path / run / file)[0] for run in ("straight", "stopped"))

@@ -17,6 +17,6 @@ from regard.tasks import (
     translation,
 )
 
-WRITING = (translation, language, masked, denoising, pretraining)
-READING = (classification, regression, tagging, multiple_choice, question_answering, pictures)
-TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in (*WRITING, *READING)}
+WRITE = (translation, language, masked, denoising, pretraining)
+READ = (classification, regression, tagging, multiple_choice, question_answering, pictures)
+TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in (*WRITE, *READ)}
