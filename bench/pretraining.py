@@ -1,16 +1,20 @@
 """Pre-training helps: bodies that have read film reviews, beside the same from scratch, on little labelled data.
 
-REGARD_DATA=… python bench/pretraining.py pretrain|sentiment|ablation [-o FOLDER] [--seeds 3] [--only NAME …]
+REGARD_DATA=… python bench/pretraining.py pretrain|sentiment|curve|ablation [-o FOLDER] [--jobs 2] [--only NAME …]
 
-pretrain    One body each of gpt, bert, electra and elmo, on the text of imdb, captions and wikitext2: at most 30
-            minutes on two free cores. Budgets are in steps, so that a busy machine gives the same weights.
-sentiment   SST-2 with 100, 1,000 and all 6,920 labelled sentences: each body fine-tuned, and from scratch.
-            Checkpoints are chosen on the development set, the test set is read once a run.
+pretrain    One body each of gpt, bert, electra and elmo, on the text of imdb: at most an hour of one thread.
+            Budgets are in steps, so that a busy machine gives the same weights. A copy is kept every 1,000 steps.
+sentiment   SST-2 with 100, 1,000 and all 6,920 labelled sentences, other ones for each seed: each body fine-tuned, and
+            from scratch. Checkpoints are chosen on the development set, the test set is read once a run.
+curve       How accuracy grows with pre-training: each copy's vectors of the same sentences (the mean of its states, as
+            `run.embed` gives it), and a logistic regression on them.
 ablation    The table of Radford 2018, 5: CoLA, MRPC, STS-B, RTE and SST-2 with gpt and the auxiliary loss, without
             pre-training, without the auxiliary loss, and with a body of LSTMs (elmo). Checkpoints are chosen on a
             tenth of train, GLUE's dev sets are read once a run.
+Fine-tuning has the settings that `regard new … --from RUN` chooses, but for DROPOUT; training from scratch those of
+`regard new`; GLUE's tasks have STEPS_OF_GLUE steps.
 Intervals are of a bootstrap over test examples and seeds. Training resumes and answers are kept: the same command
-goes on.
+goes on. --jobs trains that many models side by side, one thread each.
 """
 
 from __future__ import annotations
@@ -21,30 +25,42 @@ import json
 import os
 import random
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, repeat
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
-import regard
+import regard  # isort: skip  (sets how long threads spin, before torch is imported)
+import torch
+from torch import nn
+
 from regard.checkpoint import Folder, read_tensors
 from regard.data.files import write_atomically
+from regard.machine import PARENT, end_with_parent, use_threads
 from regard.run import Run
 from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.metrics import ACCURACY, MATTHEWS, PEARSON, Floats, Metric
 
 WINDOW = 128
-STACK: dict[str, Any] = {"dim": 256, "heads": 4, "feed_forward": 1024, "layers": 4}
+SPLITS = ("train", "dev", "test")  # of SST-2
+STACK: dict[str, Any] = {"dim": 256, "heads": 4, "feed_forward": 1024, "layers": 3}
 BODIES: dict[str, dict[str, Any]] = {
     "gpt": {**STACK, "context": WINDOW, "dropout": 0.0},
     "bert": {**STACK, "longest": WINDOW + 2, "norm": "pre", "dropout": 0.0},
     "electra": {**STACK, "longest": WINDOW + 2, "norm": "pre", "dropout": 0.0, "embedding": 0, "generator": 0.25},
     "elmo": {"embedding": 256, "hidden": 256, "layers": 2, "context": WINDOW, "dropout": 0.0},
 }
-STEPS = {"gpt": 3000, "bert": 4000, "electra": 3000, "elmo": 2800}  # of 4,096 tokens
+STEPS = {"gpt": 4500, "bert": 4500, "electra": 4500, "elmo": 4400}  # of 2,048 tokens
+DROPOUT = {"gpt": 0.2, "bert": 0.2, "electra": 0.2, "elmo": 0.5}  # of fine-tuning; one pass over the text needs none
+STEPS_OF_GLUE = 300  # of fine-tuning, and from scratch
+COPIED_EVERY = 1000  # steps
 SCRATCH = "attentive_birnn"  # the best of bench/naming.py without pre-training
 AUXILIARY = {"auxiliary": 0.5}
 
@@ -64,9 +80,6 @@ class Row:
 
 SENTIMENT = {
     "attentive_birnn, scratch": Row(SCRATCH, False),
-    "gpt, scratch": Row("gpt", False),
-    "bert, scratch": Row("bert", False),
-    "elmo, scratch": Row("elmo", False),
     "gpt": Row("gpt"),
     "gpt + auxiliary": Row("gpt", model=AUXILIARY),
     "bert": Row("bert"),
@@ -79,18 +92,6 @@ ABLATION = {
     "no auxiliary loss": Row("gpt"),
     "LSTM body": Row("elmo"),
 }
-
-
-@dataclass(frozen=True)
-class Examples:
-    """A task's files, what its columns are, and how it is measured."""
-
-    name: str
-    task: str = "classification"
-    pair: bool = False
-    metric: Metric = ACCURACY
-    steps: int = 600
-    few: int = 0  # labelled examples; 0: all
 
 
 def f1_of(label: str) -> Metric:
@@ -111,16 +112,30 @@ def f1_of(label: str) -> Metric:
     )
 
 
-FEW = {"100": 100, "1,000": 1000, "all": 0}
-SST2 = {
-    name: Examples("sst2", few=count, steps=150 if count == 100 else 400 if count else 700)
-    for name, count in FEW.items()
-}
+METRICS = {metric.key: metric for metric in (ACCURACY, MATTHEWS, PEARSON, f1_of("paraphrase"))}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A task's data, and how it is measured."""
+
+    name: str
+    task: str = "classification"
+    measure: str = ACCURACY.key
+    few: int = 0  # labelled examples; 0: all
+    steps: int = 0  # of training; 0: as `new` chooses
+
+    @property
+    def metric(self) -> Metric:
+        return METRICS[self.measure]
+
+
+SST2 = {name: Examples("sst2", few=count) for name, count in {"100": 100, "1,000": 1000, "all": 0}.items()}
 GLUE = {
-    "CoLA": Examples("cola", metric=MATTHEWS),
-    "MRPC": Examples("mrpc", pair=True, metric=f1_of("paraphrase")),
-    "STS-B": Examples("stsb", "regression", pair=True, metric=PEARSON),
-    "RTE": Examples("rte", pair=True),
+    "CoLA": Examples("cola", measure="matthews", steps=STEPS_OF_GLUE),
+    "MRPC": Examples("mrpc", measure="f1", steps=STEPS_OF_GLUE),
+    "STS-B": Examples("stsb", "regression", measure="pearson", steps=STEPS_OF_GLUE),
+    "RTE": Examples("rte", steps=STEPS_OF_GLUE),
     "SST-2": SST2["all"],
 }
 
@@ -143,44 +158,39 @@ def worded(text: str) -> str:
 
 
 def plain_text(folder: Path) -> Path:
-    """Reviews, captions in groups of five, and Wikipedia's articles: a document a line."""
-    path, data = folder / "text.txt", Path(os.environ["REGARD_DATA"])
+    """Film reviews without their labels: one a line."""
+    path = folder / "text.txt"
     if not path.exists():
-        documents = [line.split("\t", 1)[1] for line in list(lines_of(data / "imdb/train.tsv.gz"))[1:]]
-        captions = list(lines_of(data / "captions/train.en.gz"))
-        documents += [" ".join(captions[at : at + 5]) for at in range(0, len(captions), 5)]
-        documents += [line for line in lines_of(data / "wikitext2/train.txt.gz") if len(line.split()) > 20]
+        lines = list(lines_of(Path(os.environ["REGARD_DATA"]) / "imdb/train.tsv.gz"))[1:]
+        documents = [line.split("\t", 1)[1] for line in lines]
         random.Random(1).shuffle(documents)
         write_atomically(path, "".join(f"{worded(document)}\n" for document in documents))
     return path
 
 
-def tables(folder: Path, of: Examples) -> dict[str, str]:
-    """The files of a task, with the columns label, first and second; "" where there is none for validation."""
-    data, found = Path(os.environ["REGARD_DATA"]), {}
-    glue = of.name != "sst2"
-    names = {"train": "train", "test": "dev"} if glue else {"train": "train", "valid": "dev", "test": "test"}
-    for split, name in names.items():
-        path = folder / f"{of.name}-{split}{of.few if split == 'train' and of.few else ''}.tsv"
-        found[split] = str(path.resolve())
-        if path.exists():
-            continue
-        if glue:
-            rows = [line.split("\t") for line in lines_of(data / f"glue/{of.name}.{name}.tsv.gz")][1:]
-        else:
-            rows = [line.split("\t")[::-1] for line in lines_of(data / f"sst2/{name}.tsv")]
-            random.Random(1).shuffle(rows)
-            rows = rows[: of.few or None] if split == "train" else rows
-        header = "label\tfirst" + "\tsecond" * of.pair
-        body = ("\t".join([label, *map(worded, texts)]) for label, *texts in rows)
-        write_atomically(path, "\n".join([header, *body, ""]))
-    return found
+def splits(of: Examples, seed: int) -> dict[str, list[tuple[Any, str]]]:
+    """A text, or two, and the answer to each: to train on, to choose a checkpoint by, and to measure."""
+    data = Path(os.environ["REGARD_DATA"])
+    if of.name == "sst2":
+        rows = {split: [line.split("\t") for line in lines_of(data / f"sst2/{split}.tsv")] for split in SPLITS}
+        train, valid, test = ([(worded(text), label) for text, label in rows[split]] for split in SPLITS)
+        random.Random(seed).shuffle(train)
+        return {"train": train[: of.few or None], "valid": valid, "test": test}
+    files = {split: list(lines_of(data / f"glue/{of.name}.{split}.tsv.gz"))[1:] for split in ("train", "dev")}
+    cells = {split: [line.split("\t") for line in lines] for split, lines in files.items()}
+    every, test = ([(one_or_two(texts), label) for label, *texts in each] for each in cells.values())
+    return {"train": [each for at, each in enumerate(every) if at % 10], "valid": every[::10], "test": test}
+
+
+def one_or_two(texts: Sequence[str]) -> Any:
+    found = tuple(map(worded, texts))
+    return found if len(found) > 1 else found[0]
 
 
 # --- training ---
 
 
-def pretrained(folder: Path, body: str) -> Path:
+def pretrained(folder: Path, body: str) -> str:
     recipe = {
         "task": "pretraining",
         "data": {"name": "text", "train": str(plain_text(folder).resolve()), "hold_out": 0.005, "pack": True},
@@ -188,7 +198,7 @@ def pretrained(folder: Path, body: str) -> Path:
         "model": {"name": body, **BODIES[body]},
         "train": {
             "steps": STEPS[body],
-            "batch_tokens": 4096,
+            "batch_tokens": 2048,
             "learning_rate": 0.002,
             "schedule": "linear",
             "warmup": 200,
@@ -196,77 +206,132 @@ def pretrained(folder: Path, body: str) -> Path:
         },
     }
     run = folder / "bodies" / body
-    regard.train(recipe, run)
-    return run.resolve()
+    for progress in regard.training(recipe, run):
+        copy = run.with_name(f"{body}-{progress.step}")
+        if progress.valid and progress.step % COPIED_EVERY == 0 and not copy.exists():
+            shutil.copytree(run, copy, ignore=shutil.ignore_patterns("data", "last"))
+    facts = read_tensors(Folder(run).last)[1]
+    return f"{body:8} {facts['seconds'] / 60:5.1f} minutes, {facts['step']:,} steps"
 
 
-def tuned(folder: Path, row: Row, of: Examples, seed: int, place: Path) -> dict[str, Any]:
+def tuned(folder: Path, row: Row, of: Examples, seed: int) -> dict[str, Any]:
     """The answers on the test set of a run that is trained now, or was earlier."""
+    place = folder / "tuned" / f"{of.name}{of.few or ''}-{row.slug}-{seed}"
     kept = place.with_suffix(".json")
     if not kept.exists():
-        files = tables(folder, of)
-        scratch = row.body == SCRATCH
-        model = {"embedding": 128, "hidden": 128} if scratch else {**BODIES[row.body], **(row.model or {})}
-        model.pop("generator", None)
-        data = {"name": "table", "train": files["train"], "source": "first", "target": "label"}
-        held = {"valid": files["valid"]} if "valid" in files else {"hold_out": 0.1}
-        recipe = {
-            "task": of.task,
-            "seed": seed,
-            "data": data | ({"second": "second"} if of.pair else {}) | held,
-            "tokens": {"kind": "bpe", "size": 8000} if row.pretrained else {"kind": "given", "size": 0},
-            "model": {"name": row.body, **model, "dropout": 0.5 if scratch else 0.2},
-            "train": {
-                "steps": of.steps,
-                "batch_tokens": 1024,
-                "learning_rate": 3e-4 if row.pretrained else 1e-3,
-                "schedule": "linear",
-                "warmup": max(10, of.steps // 10),
-                "validate_every": max(10, of.steps // 14),
-                "metric": of.metric.key,
-                "smooth": 0.1,
-                **({"from": str(folder.resolve() / "bodies" / row.body)} if row.pretrained else {}),
-            },
-        }
-        keep_answers(regard.train(recipe, place), files["test"], kept)
+        data = splits(of, seed)
+        recipe: dict[str, Any] = {"task": of.task, "seed": seed, "train": {"metric": of.metric.key}}
+        if of.steps:
+            recipe["train"] |= {"steps": of.steps, "validate_every": of.steps // 6, "warmup": of.steps // 10}
+        if row.pretrained:
+            recipe["train"]["from"] = str(folder.resolve() / "bodies" / row.body)
+            recipe["model"] = {"dropout": DROPOUT[row.body], **(row.model or {})}
+        else:
+            own = {key: value for key, value in BODIES.get(row.body, {}).items() if key != "dropout"}
+            recipe["model"] = {"name": row.body, **own, **(row.model or {})}
+        keep_answers(regard.train(recipe, place, data=data["train"], valid=data["valid"]), data["test"], kept)
+        shutil.rmtree(place)
     result: dict[str, Any] = json.loads(kept.read_text())
     return result
 
 
-def keep_answers(run: Run, test: str, kept: Path) -> None:
+def keep_answers(run: Run, examples: Sequence[tuple[Any, str]], kept: Path) -> None:
     """Write what a run answers on the test set, and how long it was trained."""
-    examples = run.examples(test)
     facts = read_tensors(Folder(run.name).last)[1]
     found = {
         "answers": [answer.text for answer in run.predict([source for source, _ in examples])],
         "gold": [target for _, target in examples],
         "valid": facts["best"],
+        "steps": facts["step"],
         "minutes": facts["seconds"] / 60,
     }
     write_atomically(kept, json.dumps(found) + "\n")
 
 
-def measured(
-    folder: Path, rows: Mapping[str, Row], tasks: Mapping[str, Examples], seeds: int, only: Sequence[str]
+def start_worker(threads: int) -> None:
+    end_with_parent()
+    use_threads(threads)
+
+
+def workers(jobs: int) -> ProcessPoolExecutor:
+    os.environ[PARENT] = str(os.getpid())
+    return ProcessPoolExecutor(jobs, get_context("spawn"), start_worker, (int(jobs > 1),))
+
+
+def trained(
+    jobs: int, folder: Path, rows: Mapping[str, Row], tasks: Mapping[str, Examples], seeds: int
+) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The answers of every row on every task with every seed."""
+    every = [(title, name, seed) for title in tasks for seed in range(1, seeds + 1) for name in rows]
+    with workers(jobs) as pool:
+        waits = {each: pool.submit(tuned, folder, rows[each[1]], tasks[each[0]], each[2]) for each in every}
+        found = {}
+        for (title, name, seed), wait in waits.items():
+            run = found[title, name, seed] = wait.result()
+            value = tasks[title].metric.of(run["answers"], run["gold"])
+            spent = f"{run['steps']:,} steps, {run['minutes']:.1f} minutes"
+            print(f"  {title:6} {name:26} seed {seed}   {value:6.2f}   valid {run['valid']:6.2f}   {spent}", flush=True)
+    return found
+
+
+def report(
+    found: Mapping[tuple[str, str, int], dict[str, Any]], rows: Mapping[str, Row], tasks: Mapping[str, Examples]
 ) -> None:
-    """Every row on every task, a table of means with intervals, and what each gains over the first row from scratch."""
+    """A table for each task: means with intervals, and what each row gains over the best from scratch."""
     for title, of in tasks.items():
-        statistics, minutes, valid = {}, {}, {}
-        for name, row in rows.items():
-            if only and name not in only:
-                continue
-            place = folder / "tuned" / f"{of.name}{of.few or ''}-{row.slug}"
-            runs = [tuned(folder, row, of, seed, Path(f"{place}-{seed}")) for seed in range(1, seeds + 1)]
-            statistics[name] = [of.metric.statistics(run["answers"], run["gold"]) for run in runs]
-            minutes[name], valid[name] = (mean(run[key] for run in runs) for key in ("minutes", "valid"))
-            each = "  ".join(f"{of.metric.of(run['answers'], run['gold']):6.2f}" for run in runs)
-            print(f"  {title:6} {name:26} {each}   valid {valid[name]:6.2f}   {minutes[name]:.1f} minutes", flush=True)
-        found = resample(statistics, of.metric)
-        scratch = max((name for name in found if not rows[name].pretrained), key=lambda name: found[name].mean)
-        print(f"\n{title}: {of.metric.name}, {of.metric.note()}; gain over {scratch}")
-        for name, value in found.items():
-            print(f"  {name:26} {shown(value)}   {gained(value, found[scratch]) if name != scratch else ''}")
-        print(flush=True)
+        statistics = {
+            name: [
+                of.metric.statistics(run["answers"], run["gold"])
+                for key, run in found.items()
+                if key[:2] == (title, name)
+            ]
+            for name in rows
+        }
+        values = resample(statistics, of.metric)
+        others = (name for name in rows if not rows[name].pretrained)
+        scratch = max(others, key=lambda name: values[name].mean, default="")
+        print(f"\n{title}: {of.metric.name}, {of.metric.note()}" + (f"; gain over {scratch}" if scratch else ""))
+        for name, value in values.items():
+            gain = gained(value, values[scratch]) if scratch not in ("", name) else ""
+            print(f"  {name:26} {shown(value)}   {gain}")
+
+
+def curve(folder: Path, body: str, seeds: int) -> Iterator[str]:
+    """What each copy of a body knows of sentiment, before it is fine-tuned."""
+    places = [place for place in (folder / "bodies").glob(f"{body}*") if place.name.split("-")[0] == body]
+    last = {place: json.loads((place / "log.jsonl").read_text().splitlines()[-1]) for place in places}
+    yield f"{body}: minutes of pre-training, steps; accuracy of a probe with {', '.join(SST2)} labels"
+    every = splits(SST2["all"], seed=1)
+    for place, facts in sorted(last.items(), key=lambda item: item[1]["step"]):
+        run = regard.load(place)
+        vectors = {split: run.embed([text for text, _ in every[split]]) for split in ("train", "test")}
+        gold = {split: np.array([label == "1" for _, label in every[split]]) for split in vectors}
+        found = []
+        for of in SST2.values():
+            parts = [slice(at * of.few, (at + 1) * of.few or None) for at in range(seeds if of.few else 1)]
+            own = ((vectors["train"][part], gold["train"][part]) for part in parts)
+            found.append(mean(100 * float((probe(*each, vectors["test"]) == gold["test"]).mean()) for each in own))
+        shares = "  ".join(f"{share:5.1f}" for share in found)
+        yield f"  {facts['seconds'] / 60:5.1f}   {facts['step']:5,}   {shares}"
+
+
+def probe(vectors: Any, gold: Any, others: Any) -> Any:
+    """Which of the other vectors a logistic regression calls positive; its weight decay suits few labels."""
+    scale = torch.from_numpy(np.stack([vectors.mean(0), vectors.std(0) + 1e-6]))
+    known, asked = ((torch.from_numpy(each) - scale[0]) / scale[1] for each in (vectors, others))
+    weights = torch.zeros(known.shape[1] + 1, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        scores = known @ weights[1:] + weights[0]
+        error = nn.functional.binary_cross_entropy_with_logits(scores, torch.from_numpy(gold).float())
+        total = error + 10 / len(gold) * (weights[1:] ** 2).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    return (asked @ weights[1:] + weights[0] > 0).detach().numpy()
 
 
 def shown(found: Resampled) -> str:
@@ -281,21 +346,31 @@ def gained(found: Resampled, scratch: Resampled) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("pretrain", "sentiment", "ablation"))
+    parser.add_argument("what", choices=("pretrain", "sentiment", "curve", "ablation"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="models that are trained side by side, one thread each")
     parser.add_argument("--only", nargs="+", default=[], help="bodies, or rows of the table")
     parser.add_argument("--tasks", nargs="+", default=[], help="columns of the table")
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/pretraining"))
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "tuned").mkdir(parents=True, exist_ok=True)
     if given.what == "pretrain":
-        for body in given.only or BODIES:
-            facts = read_tensors(Folder(pretrained(given.out, body)).last)[1]
-            print(f"{body:8} {facts['seconds'] / 60:5.1f} minutes, {facts['step']:,} steps", flush=True)
+        plain_text(given.out)
+        with workers(given.jobs) as pool:
+            for line in pool.map(pretrained, repeat(given.out), given.only or BODIES):
+                print(line, flush=True)
         return
-    rows, tasks = (SENTIMENT, SST2) if given.what == "sentiment" else (ABLATION, GLUE)
-    chosen = {title: of for title, of in tasks.items() if not given.tasks or title in given.tasks}
-    measured(given.out, rows, chosen, given.seeds, given.only)
+    if given.what == "curve":
+        for line in chain.from_iterable(curve(given.out, body, given.seeds) for body in given.only or BODIES):
+            print(line, flush=True)
+        return
+    rows, tasks = {
+        "sentiment": (SENTIMENT, SST2),
+        "ablation": (ABLATION, GLUE),
+    }[given.what]
+    tasks = {title: of for title, of in tasks.items() if not given.tasks or title in given.tasks}
+    rows = {name: row for name, row in rows.items() if not given.only or name in given.only}
+    report(trained(given.jobs, given.out, rows, tasks, given.seeds), rows, tasks)
 
 
 if __name__ == "__main__":

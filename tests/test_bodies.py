@@ -69,6 +69,20 @@ def test_the_state_of_the_last_real_token_speaks_whatever_the_padding() -> None:
 
 
 @torch.no_grad()
+def test_a_label_may_read_the_mean_of_all_states() -> None:
+    model = gpt(pool="mean")
+    found = model.classify(labelled([FIRST, [*SECOND, PAD, PAD]], [0, 1]))
+    for row, ids in enumerate([FIRST, SECOND]):
+        states = model.encoded(labelled([ids], [0])).states[0]  # <bos> among them
+        torch.testing.assert_close(found[row], model.head.linear(states.mean(0)).log_softmax(-1))
+
+
+def test_both_orders_are_added_in_the_last_state_alone() -> None:
+    with pytest.raises(ValueError, match='set pool = "end"'):
+        gpt(pool="mean", both_orders=True)
+
+
+@torch.no_grad()
 def test_a_tag_depends_on_what_was_read_before_and_not_on_what_follows() -> None:
     model = gpt(Shapes(Ids(VOCAB), TagIds(NAMES)))
 

@@ -166,6 +166,7 @@ def naming_table() -> dict[str, Case]:
         ("t5", {"gated": True}),
         ("bart", {"positions": "sinusoidal"}),
         ("gpt", {"norm": "post"}),
+        *((model, {"pool": pool}) for model in ("gpt", "bert") for pool in ("mean", "max", "attention")),
         ("gpt", {"positions": "rotary", "auxiliary": 0.5, "both_orders": True}),
     )
     cases: dict[str, Case] = {}
@@ -596,11 +597,12 @@ def attentions_of(name: str) -> list[tuple[str, int, str | None, str, int, int]]
     begins = begins_with_bos(name) or (model == "encoder" and shapes == LABEL and config.pool == "first")
     extra = lead = int(begins)
     layers = 1 if model == "rnnsearch" else config.layers if model in kinds else 0
+    pools = model in ("gpt", *RELATIVES) and shapes == LABEL and config.pool == "attention"
     return [
         (kind, layer, queries, keys, extra, lead)
         for kind, queries, keys in kinds.get(model, [])
         for layer in range(1, layers + 1)
-    ]
+    ] + [("pooling", 1, None, "source", extra, 0)] * pools
 
 
 def recurrences_of(name: str) -> list[tuple[int, str, bool, bool]]:

@@ -355,13 +355,32 @@ def test_a_recipe_has_the_model_and_the_tokens_of_the_run(bodies: Any, call: Cal
     assert said.code == 0 and f"train.from = {bodies('bert')}: " in said.out
     recipe, base = (read_recipe(path)[0] for path in (place / "classification.toml", bodies("bert") / "config.toml"))
     assert recipe.model == replace(base.model, pool="mean") and recipe.model_name == "bert"
-    assert "model.pool = mean: hidden words teach <cls> nothing" in said.out
+    assert "model.pool = mean: masked tokens teach <cls> nothing" in said.out
     assert (recipe.tokens.kind, recipe.train.from_) == ("words", str(bodies("bert")))
     assert recipe.train.layer_decay < 1 and recipe.train.schedule == "linear"
     wide = [training_of(recipe, replace(base.model, dim=dim))[0].learning_rate for dim in (128, 256, 512, 768)]
     assert wide == sorted(wide, reverse=True) and len(set(wide)) == 4
     said = call("train", "classification.toml", "train.steps=1", FLOAT)
     assert "Fine-tuning" in said.out and "loaded: encoder (" in said.out and "; new: head (4)." in said.out
+
+
+def test_a_label_is_read_from_all_states_of_a_language_model(bodies: Any, call: Call, place: Path) -> None:
+    write(place)
+    said = call("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("gpt"))
+    assert "model.pool = mean: the last state of a language model predicts the next token" in said.out
+    assert call("train", "classification.toml", "train.steps=1", FLOAT, "model.pool=end").code == 0
+    (place / "numbers.tsv").write_text("".join(f"{text}\t{n}\n" for n, text in enumerate(TEXTS)))
+    again = call("new", "regression", "numbers.tsv", "--from", place / "runs" / "classification", "-o", "n.toml")
+    assert again.code == 0 and "model.pool" not in again.out
+    assert read_recipe(place / "n.toml")[0].model.pool == "end"  # what a classifier has learnt is kept
+
+
+def test_recurrent_layers_learn_fast_under_a_new_head(bodies: Any, call: Call, place: Path) -> None:
+    write(place)
+    assert call("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("elmo")).code == 0
+    recipe = read_recipe(place / "classification.toml")[0]
+    known = training_of(recipe, recipe.model, new_head=False)[0]
+    assert recipe.train.learning_rate > known.learning_rate
 
 
 def test_pre_training_is_continued(bodies: Any, call: Call, place: Path) -> None:

@@ -3,14 +3,15 @@
 Every token attends to itself and to earlier tokens (causal self-attention), and predicts the next.
     gpt1   post-norm, learned positions, GELU   Radford 2018        gpt2   the same, pre-norm   Radford 2019
 It sees `context` tokens. When it generates more, it reads the last half of them again and continues.
-For other tasks a head reads the state of the last <eos>, which has seen the whole text. Fine-tuning may have an
-auxiliary language-model loss beside the task's, L₂ + λ L₁, each a mean as in the paper's code (section 3.2).
+For other tasks a head reads the state of the last <eos>, which has seen the whole text, or pools all states.
+Fine-tuning may have an auxiliary language-model loss beside the task's, L₂ + λ L₁, each a mean as in the paper's code
+(section 3.2).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ class Config(StackSettings):
     tie: bool = True  # weight tying: the output matrix is the embedding
     head_bias: bool = True  # the output layer has a bias
     head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
+    pool: Literal["end", "mean", "max", "attention"] = "end"  # for one answer per text: pooling; end is the last <eos>
     auxiliary: Amount = 0.0  # for a label or number: weight of the language model's loss beside it (Radford 2018: 0.5)
     both_orders: bool = False  # for a label or number: read two texts in both orders, and add the states (Radford 2018)
 
@@ -43,6 +45,8 @@ class Config(StackSettings):
         super().__post_init__()
         if self.tie and self.head == "adaptive":
             raise ValueError("the adaptive head has its own matrices: set tie = false, or choose another head.")
+        if self.both_orders and self.pool != "end":
+            raise ValueError('both_orders adds the states of the last <eos>: set pool = "end", or leave it out.')
 
 
 class CausalStack(nn.Module):
@@ -96,7 +100,7 @@ def build(config: Config, shapes: Shapes) -> WindowedModel | EncoderWithHead:
     encoder = CausalEncoder(embed=embed, body=body, both_orders=config.both_orders)
     most = body.stack.positions.longest
     longest = None if most is None else most - encoder.extra
-    model = headed(encoder, shapes, dim=config.dim, pool=POOLS["end"], dropout=config.dropout, longest=longest)
+    model = headed(encoder, shapes, dim=config.dim, pool=POOLS[config.pool], dropout=config.dropout, longest=longest)
     if config.auxiliary:
         model.words, model.auxiliary = words(), config.auxiliary
     return model
