@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import typer
 from command import Call, Result
@@ -19,6 +20,10 @@ from regard import cli
 
 # two processes share two cores: torch, here and in whatever these start, has one thread
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# a law holds or not, however busy the machine is
+hypothesis.settings.register_profile("regard", deadline=None)
+hypothesis.settings.load_profile("regard")
 
 # what is saved is flushed, which a disk takes longer over than all the rest; in memory it costs nothing
 IN_MEMORY = Path("/dev/shm")

@@ -122,6 +122,8 @@ def table() -> dict[str, Case]:
     for layers, hidden, skip in ((1, 7, "none"), (2, 7, "highway"), (3, 5, "residual")):
         config = elmo.Config(embedding=5, hidden=hidden, layers=layers, skip=skip, tie=layers != 2, dropout=0.0)
         cases[f"elmo {layers} x {hidden} {skip}"] = ("elmo", config, TEXT)
+    wide: dict[str, Any] = {"embedding": 17, "hidden": 7, "dropout": 0.0}
+    cases["elmo adaptive"] = ("elmo", elmo.Config(**wide, head="adaptive", tie=False), TEXT)
     sides: dict[str, Any] = {"dim": 18, "heads": 3, "feed_forward": 17, "layers": 2, "dropout": 0.0}
     for shapes, joint in ((APART, ""), (JOINT, " joint")):
         cases[f"t5{joint}"] = ("t5", t5.Config(**sides, head_dim=5), shapes)

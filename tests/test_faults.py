@@ -26,7 +26,7 @@ import time
 import tomllib
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from importlib import import_module
 from pathlib import Path
@@ -155,7 +155,7 @@ def be_child(request: dict[str, Any], pipes: list[int]) -> None:
         if request["most_bytes"] is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["most_bytes"],) * 2)
         sys.argv = ["regard", *request["arguments"]]
-        counted = count_calls(request["counted"], request["at"], request["signal"])
+        counted = count_calls(request["counted"], request["at"], request["signals"])
         try:
             cli.main()
         except SystemExit as ended:
@@ -170,8 +170,8 @@ def be_child(request: dict[str, Any], pipes: list[int]) -> None:
         os._exit(code)
 
 
-def count_calls(which: str, at: int, number: int) -> list[int]:
-    """Count the calls that this process makes, and send it a signal before one of them."""
+def count_calls(which: str, at: int, numbers: Sequence[int]) -> list[int]:
+    """Count the calls that this process makes, and send it signals before one of them."""
     counted = [0]
     kind, counts = COUNTED.get(which, ("", is_call))
 
@@ -179,7 +179,8 @@ def count_calls(which: str, at: int, number: int) -> list[int]:
         if event == kind and counts(frame, called):
             counted[0] += 1
             if counted[0] == at:
-                os.kill(os.getpid(), number)
+                for number in numbers:
+                    os.kill(os.getpid(), number)
 
     if which:
         sys.setprofile(hook)
@@ -227,6 +228,7 @@ class Nursery:
         counted: str = "",  # "calls", "writes" or "saves", ...
         at: int = 0,  # and before this one it gets ...
         number: int = signal.SIGKILL,
+        again: Sequence[int] = (),  # and at once these, too
         most_bytes: int | None = None,  # in a file
     ) -> Ended:
         request = {
@@ -235,7 +237,7 @@ class Nursery:
             "seconds": seconds,
             "counted": counted,
             "at": at,
-            "signal": number,
+            "signals": [number, *again],
             "most_bytes": most_bytes,
         }
         assert self.server.stdin is not None and self.server.stdout is not None
@@ -568,15 +570,15 @@ def test_asked_once_it_finishes_the_step_and_saves(regard_, slow, home, tmp_path
     assert_goes_on(regard_, folder, slow)
 
 
-def test_asked_twice_it_leaves_at_once(regard_, slow, home, tmp_path):
+def test_asked_twice_it_leaves_at_once(regard_, slow, tmp_path):
+    calls = regard_("train", "toy.toml", *SLOW, "-o", tmp_path / "counted", counted="calls").calls
+    opened = regard_("train", "toy.toml", *SLOW, "-o", tmp_path / "counted", counted="calls").calls
     folder = tmp_path / "run"
-    with started(home, "train", "toy.toml", *SLOW, "-o", folder) as child:
-        read_until(child.stdout, "step 1 ")
-        child.send_signal(signal.SIGINT)
-        child.send_signal(signal.SIGTERM)
-        _, err = child.communicate(timeout=LONGEST)
-    assert child.returncode == 128 + signal.SIGTERM
-    assert err == "Left without saving; the same command resumes from the last checkpoint.\n"
+    in_step_2 = opened + 3 * (calls - opened) // 8
+    asked = {"number": signal.SIGINT, "again": [signal.SIGTERM]}
+    ended = regard_("train", "toy.toml", *SLOW, "-o", folder, counted="calls", at=in_step_2, **asked)
+    assert ended.code == 128 + signal.SIGTERM
+    assert ended.err == "Left without saving; the same command resumes from the last checkpoint.\n"
     assert read_tensors(folder / "last" / "state.safetensors")[1]["step"] == 1
     assert_loads(folder)
     assert_goes_on(regard_, folder, slow)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from command import Call
+from made import on_disk
 
 import regard
 from regard.data.corruption import MASK, Masked, hide, with_hidden
@@ -15,6 +16,9 @@ from regard.interface import EOS, PAD, Batch, Ids, Padded, Shapes
 from regard.layers.attention import watch
 from regard.models import MODELS, models_for
 from regard.predict.blanks import pseudo_log_probs
+from regard.recipe import parse_recipe
+from regard.tasks.masked import MaskedCorpus
+from regard.tasks.registry import TASKS
 
 VOCAB, FIRST = 17, 5
 SIZES = {"dim": 12, "heads": 3, "feed_forward": 17, "layers": 2, "longest": 19, "dropout": 0.0}
@@ -81,6 +85,21 @@ def test_of_fifteen_tokens_in_a_hundred_eighty_become_masks_ten_others_and_ten_s
     assert masked == pytest.approx(0.8, abs=0.02)
     assert stayed == pytest.approx(0.1 + 0.1 / (VOCAB - FIRST), abs=0.02)  # another token may be the same one
     assert read[hidden & (read != MASK)].min() >= FIRST
+
+
+def test_a_setting_of_the_model_says_how_many_tokens_are_hidden(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a b c d e f g h i j\n" * 200)
+    data = {"name": "text", "train": str(tmp_path / "text.txt"), "hold_out": 0.1}
+    small = {"name": "bert", "dim": 8, "heads": 2, "feed_forward": 8, "layers": 1}
+    for masked in (0.15, 0.4):
+        table = {"task": "masked", "data": data, "model": {**small, "masked": masked}, "train": {"steps": 1}}
+        corpus = MaskedCorpus(parse_recipe(table, tasks=TASKS))
+        fields = corpus.learn_fields()
+        encoded = fields["source"].encode([text for (text,) in corpus.held("train")])
+        batch = corpus.batches(fields, {"source": on_disk(tmp_path, str(masked), encoded)}, None).get(0, 0)
+        assert batch.source is not None and batch.target is not None
+        shares = batch.target.mask.sum() / batch.source.but_end().mask.sum()
+        assert float(shares) == pytest.approx(masked, abs=0.05)
 
 
 def test_a_token_is_hidden_in_every_text_however_short() -> None:

@@ -54,16 +54,16 @@ class Batches(Protocol):
 # --- masked words ------------------------------------------------------------------------------------------------
 
 
-def hide(batch: Batch, *, first: int, vocab: int, seed: Sequence[int]) -> Batch:
-    """Hide tokens of the source, at least one in each row; the target has them, with True where they were hidden.
-    `first` is the first id that is a token of text, `vocab` the number of ids."""
+def hide(batch: Batch, *, first: int, vocab: int, seed: Sequence[int], share: float = HIDDEN) -> Batch:
+    """Hide a share of the source's tokens, at least one in each row; the target has them, with True where they were
+    hidden. `first` is the first id that is a token of text, `vocab` the number of ids."""
     assert batch.source is not None
     random = np.random.default_rng(seed)
     ids = batch.source.values
     words = batch.source.mask & (ids != EOS)
     dice = torch.from_numpy(random.random((2, *ids.shape)))
-    share = dice[0].masked_fill(~words, 2.0)
-    hidden = (share < HIDDEN) | (share == share.amin(1, keepdim=True)) & words
+    drawn = dice[0].masked_fill(~words, 2.0)
+    hidden = (drawn < share) | (drawn == drawn.amin(1, keepdim=True)) & words
     other = torch.from_numpy(random.integers(first, max(vocab, first + 1), tuple(ids.shape)))
     blanked, changed = hidden & (dice[1] < BLANKED), hidden & (dice[1] >= 1 - CHANGED)
     read = torch.where(changed, other, ids.masked_fill(blanked, MASK))
@@ -79,8 +79,8 @@ def with_hidden(source: Padded, hidden: Tensor) -> Batch:
 class Masked:
     """Batches of texts with hidden tokens."""
 
-    def __init__(self, texts: Batches, *, first: int, vocab: int, seed: int) -> None:
-        self.texts, self.first, self.vocab, self.seed = texts, first, vocab, seed
+    def __init__(self, texts: Batches, *, first: int, vocab: int, seed: int, share: float = HIDDEN) -> None:
+        self.texts, self.first, self.vocab, self.seed, self.share = texts, first, vocab, seed, share
         self.carries = 0
 
     def count(self, epoch: int) -> int:
@@ -88,7 +88,7 @@ class Masked:
 
     def get(self, epoch: int, index: int) -> Batch:
         batch = self.texts.get(epoch, index)
-        return hide(batch, first=self.first, vocab=self.vocab, seed=(self.seed, epoch, index))
+        return hide(batch, first=self.first, vocab=self.vocab, seed=(self.seed, epoch, index), share=self.share)
 
     def stats(self) -> Stats:
         return self.texts.stats()

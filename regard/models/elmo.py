@@ -21,14 +21,14 @@ from regard.interface import Batch, Ids, Inside, Loss, Padded, Shapes, Tree
 from regard.layers.cells import cell_named
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded
-from regard.layers.heads import SoftmaxHead
+from regard.layers.heads import HeadName, head
 from regard.layers.inside import inside_of, recurrences_in
 from regard.layers.pooling import POOLS
 from regard.layers.recurrent import SKIPS, Recurrent, Skip
 from regard.models.design import READING, Design, size_of
 from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.language_model import WindowedModel
-from regard.models.parts import RecurrentSettings
+from regard.models.parts import RecurrentSettings, refuse_tied
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,12 @@ class Config(RecurrentSettings):
     skip: Skip = "residual"  # skip connection around each layer: none, residual (added) or highway (through a gate)
     context: Length = 256  # window length in tokens
     tie: bool = True  # weight tying: the output matrix is the embedding
+    head: HeadName = "softmax"  # output layer: softmax, or adaptive (adaptive softmax: cheaper for rare words)
     pool: Literal["attention", "mean", "max", "last"] = "attention"  # for classification: pooling of the states
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_tied(self.head, self.tie)
 
 
 class Layer(nn.Module):
@@ -151,8 +156,8 @@ def build(config: Config, shapes: Shapes) -> TwoWayModel | EncoderWithHead:
     embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
     body = BothWays(config)
     if writes:
-        head = SoftmaxHead(dim=config.embedding, vocab=vocab, tied=embed.weight if config.tie else None)
-        return TwoWayModel(embed=embed, body=body, head=head, context=config.context, dropout=config.dropout)
+        words = head(config.head, dim=config.embedding, vocab=vocab, tied=embed.weight if config.tie else None)
+        return TwoWayModel(embed=embed, body=body, head=words, context=config.context, dropout=config.dropout)
     encoder = TwoWayEncoder(embed, body, config.layers)
     pool = POOLS[config.pool]
     return headed(encoder, shapes, dim=2 * config.embedding, pool=pool, dropout=config.dropout)

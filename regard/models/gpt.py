@@ -25,7 +25,7 @@ from regard.layers.transformer import ActivationName, causal
 from regard.models.design import READING, Design, size_of
 from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.language_model import WindowedModel
-from regard.models.parts import Epsilon, StackSettings, stack_of
+from regard.models.parts import Epsilon, StackSettings, refuse_tied, stack_of
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Config(StackSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tie and self.head == "adaptive":
-            raise ValueError("the adaptive head has its own matrices: set tie = false, or choose another head.")
+        refuse_tied(self.head, self.tie)
         if self.both_orders and self.pool != "end":
             raise ValueError('both_orders adds the states of the last <eos>: set pool = "end", or leave it out.')
 

@@ -91,6 +91,11 @@ def head_of(config: Any, embed: Embedding, *, biased: bool = True) -> SoftmaxHea
     )
 
 
+def refuse_tied(head: str, tie: bool) -> None:
+    if tie and head == "adaptive":
+        raise ValueError("the adaptive head has its own matrices: set tie = false, or choose another head.")
+
+
 Epsilon = Annotated[float, between(0.0, 1.0)]
 PAIR_SIZES: tuple[dict[str, Any], ...] = (  # of encoder-decoders with two stacks, for four amounts of text
     {"dim": 128, "heads": 4, "feed_forward": 512, "layers": 2},

@@ -16,7 +16,7 @@ from regard.layers.encoders import Embedding
 from regard.layers.heads import FeatureHead, Head, head
 from regard.models.design import Design, size_of
 from regard.models.language_model import CarryingModel
-from regard.models.parts import RecurrentSettings, recurrent_of
+from regard.models.parts import RecurrentSettings, recurrent_of, refuse_tied
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class Config(RecurrentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tie and self.head == "adaptive":
-            raise ValueError("the adaptive head has its own matrices: set tie = false, or choose another head.")
+        refuse_tied(self.head, self.tie)
         if self.tie and self.embedding != self.hidden:
             raise ValueError(
                 f"tie needs embedding = {self.embedding} and hidden = {self.hidden} to be equal: "

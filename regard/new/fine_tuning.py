@@ -13,7 +13,6 @@ from regard.data.tokens import TextTokens
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.models import design_of, models_for
-from regard.models.parts import RecurrentSettings
 from regard.new.choices import Made, Request, first_key, written
 from regard.new.labelled import size_of
 from regard.recipe import Recipe
@@ -109,7 +108,7 @@ def training(recipe: Recipe, config: Any, *, new_head: bool = True) -> tuple[Tra
     width = max(vars(config).get(key, 0) for key in ("dim", "hidden"))
     rate = min(recipe.train.learning_rate, next((rate for most, rate in RATES if width <= most), WIDE_RATE))
     low = f"the wider a trained model (here {width}), the lower, so that it forgets little."
-    if new_head and isinstance(config, RecurrentSettings) and recipe.task.decoding is None:
+    if new_head and "cell" in vars(config) and recipe.task.decoding is None:
         rate, low = RECURRENT_RATE, "recurrent layers under a new head learn at a high rate."
     train = replace(recipe.train, learning_rate=rate, schedule="linear")
     if recipe.task.decoding is not None:  # no new head: the whole model learns, at twice the rate

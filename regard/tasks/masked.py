@@ -13,7 +13,7 @@ import torch
 
 from regard.config import counted
 from regard.data.batches import Examples, Ordered, Shuffled
-from regard.data.corruption import Batches, Masked, Pairs
+from regard.data.corruption import HIDDEN, Batches, Masked, Pairs
 from regard.data.fields import MULTIPLE, Fields, TextField
 from regard.data.in_memory import keep_texts
 from regard.data.sources import Text
@@ -97,7 +97,8 @@ class MaskedCorpus(CorruptedCorpus):
 
     def corrupted(self, texts: Batches, fields: Fields, seed: int) -> Batches:
         tokenizer = fields.tokenizer()
-        return Masked(texts, first=tokenizer.offset, vocab=tokenizer.size, seed=seed)
+        share = vars(self.recipe.model).get("masked", HIDDEN)
+        return Masked(texts, first=tokenizer.offset, vocab=tokenizer.size, seed=seed, share=share)
 
 
 def samples(run: Run, texts: Sequence[str]) -> Iterator[Sample]:
