@@ -1,12 +1,13 @@
 """Denoising helps a translator with little data: Multi30k English-German with 2,000 pairs.
 
-REGARD_DATA=… python bench/denoising.py [-o FOLDER] [--seeds 3] [--pairs 2000] [--only ROW …]
+REGARD_DATA=… python bench/denoising.py [-o FOLDER] [--jobs 2] [--seeds 3] [--only ROW …]
 
 One Transformer (3+3 layers, dim 256) learns to restore captions, English (the five of each picture of task 2) and
 German (the German side of Multi30k, without its English), once with T5's spans and once with BART's infilling and
 permutation; then it is fine-tuned on 2,000 pairs, beside the same model from scratch. Checkpoints are
 chosen on the validation pairs; BLEU on test_2016_flickr, which is read once a run, with a bootstrap over sentences and
-seeds. Training resumes and answers are kept: the same command goes on.
+seeds. Training resumes and answers are kept: the same command goes on. --jobs trains that many rows of the table side
+by side, one thread each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pretraining
-from pretraining import keep_answers
+from pretraining import keep_answers, workers
 
 import regard
 from regard.data.files import write_atomically
@@ -28,9 +29,9 @@ from regard.score.metrics import BLEU
 
 MODEL: dict[str, Any] = {"name": "transformer", "dim": 256, "heads": 4, "feed_forward": 1024, "layers": 3}
 ROWS = {"from scratch": "", "after T5's spans": "spans", "after BART's infilling": "infilling"}
-STEPS = 1500  # of pre-training, 4,096 tokens each
-TUNED = {"from scratch": 800}  # of fine-tuning; the others:
-FEWER = 500
+STEPS = 1400  # of pre-training: about once through the captions
+TUNED = {"from scratch": 500}  # of fine-tuning; the others:
+FEWER = 300
 
 
 def lines_of(name: str) -> list[str]:
@@ -61,7 +62,7 @@ def pretrained(folder: Path, captions: str, noise: str) -> str:
         "model": {**MODEL, "dropout": 0.1, "tie": True},
         "train": {
             "steps": STEPS,
-            "batch_tokens": 4096,
+            "batch_tokens": 2048,
             "learning_rate": 0.002,
             "schedule": "linear",
             "warmup": 200,
@@ -103,9 +104,14 @@ def translated(folder: Path, row: str, seed: int, named: dict[str, str]) -> dict
     return result
 
 
+def of_every_seed(folder: Path, row: str, seeds: int, named: dict[str, str]) -> list[dict[str, Any]]:
+    return [translated(folder, row, seed, named) for seed in range(1, seeds + 1)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="rows that are trained side by side, one thread each")
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--only", nargs="+", default=[*ROWS], choices=ROWS, metavar="ROW", help="besides scratch")
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/denoising"))
@@ -113,8 +119,11 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     named = files(given.out, given.pairs)
     statistics = {}
-    for row in (row for row, noise in ROWS.items() if not noise or row in given.only):
-        runs = [translated(given.out, row, seed, named) for seed in range(1, given.seeds + 1)]
+    rows = [row for row, noise in ROWS.items() if not noise or row in given.only]
+    with workers(given.jobs) as pool:
+        waits = {row: pool.submit(of_every_seed, given.out, row, given.seeds, named) for row in rows}
+    for row, wait in waits.items():
+        runs = wait.result()
         statistics[row] = [BLEU.statistics(run["answers"], run["gold"]) for run in runs]
         each = "  ".join(f"{BLEU.of(run['answers'], run['gold']):.2f} (valid {run['valid']:.2f})" for run in runs)
         print(f"{row:24} {each}   {runs[0]['minutes']:.1f} minutes", flush=True)
