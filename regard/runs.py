@@ -20,7 +20,8 @@ from regard.checkpoint import SMALL, Folder, of_another_version
 from regard.data.files import open_regular, own_file, read_toml, reason
 from regard.data.text import LONGEST
 from regard.interface import UserError
-from regard.score.metrics import LOSS, METRICS
+from regard.score.metrics import LOSS
+from regard.score.registry import METRICS
 
 SHOWN = 60  # most characters of what a file says
 

@@ -124,7 +124,7 @@ def shortened(text: str) -> str:
 
 def follow(session: Session) -> bool:
     """Show a session's progress until it ends, and return True; if it is interrupted, save it and return False."""
-    from regard.score.metrics import METRICS
+    from regard.score.registry import METRICS
     from regard.train.progress import training_bar
 
     if session.training.done(session.batches) >= 1:

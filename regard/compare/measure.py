@@ -30,7 +30,8 @@ from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import log_entries
 from regard.score.alignment import Links, read_links
-from regard.score.metrics import ALIGNMENT_ERROR, METRICS
+from regard.score.metrics import ALIGNMENT_ERROR
+from regard.score.registry import METRICS
 from regard.score.translation import attention_links
 from regard.train.cost import first_batches, flops_per_token
 

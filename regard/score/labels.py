@@ -106,7 +106,7 @@ def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], 
     if odd := [example for example in examples if len(example) != 2]:
         raise UserError(f"{str(odd[0])[:80]!r} is not an input and its right answer: give two parts in each example.")
     sources, gold = ([example[side] for example in examples] for side in range(2))
-    return [gold, runs[0].texts(sources, None, asked.on_answer)]
+    return [gold, runs[0].texts(sources, asked.how, asked.on_answer)]
 
 
 def _shown(found: LabelsScored, unit: str, known: dict[str, tuple[float, float]]) -> Scored:

@@ -114,9 +114,16 @@ PERPLEXITY = Metric(
 
 
 def _by_sacrebleu(
-    key: str, name: str, value: Value, columns: int, make: Callable[[Any], Any], better: Better = "higher"
+    key: str,
+    name: str,
+    value: Value,
+    columns: int,
+    make: Callable[[Any], Any],
+    better: Better = "higher",
+    several: bool = False,
 ) -> Metric:
-    """Make a metric from sacreBLEU's statistics and signature (Post 2018). It is imported when first used."""
+    """Make a metric from sacreBLEU's statistics and signature (Post 2018). It is imported when first used. `several`:
+    an output may have several references, which BETWEEN separates."""
 
     @cache
     def peer() -> Any:
@@ -125,8 +132,9 @@ def _by_sacrebleu(
         return make(sacrebleu)
 
     def statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-        pairs = zip(outputs, references, strict=True)
-        return _table((peer()._extract_corpus_statistics([one], [[other]])[0] for one, other in pairs), columns)
+        each = (other.split(BETWEEN) if several else [other] for other in references)
+        pairs = ((one, [[other] for other in others]) for one, others in zip(outputs, each, strict=True))
+        return _table((peer()._extract_corpus_statistics([one], others)[0] for one, others in pairs), columns)
 
     def signature() -> str:
         peer().corpus_score([""], [[""]])  # the signature needs the number of references
@@ -174,6 +182,11 @@ BLEU_LOWERCASE = _by_sacrebleu(
     "bleu_lowercase", "BLEU, lower-cased", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True, lowercase=True)
 )
 CHRF = _by_sacrebleu("chrf", "chrF", _chrf, 18, lambda peer: peer.CHRF())
+BLEU_OF_SEVERAL = replace(
+    _by_sacrebleu("bleu", "BLEU", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True), several=True),
+    floor=BLEU.floor,
+)
+CHRF_OF_SEVERAL = _by_sacrebleu("chrf", "chrF", _chrf, 18, lambda peer: peer.CHRF(), several=True)
 TER = _by_sacrebleu("ter", "TER", _ter, 2, lambda peer: peer.TER(), "lower")
 TRANSLATION_METRICS = (BLEU, BLEU_LOWERCASE, CHRF, TER)
 
@@ -217,7 +230,7 @@ def _counts(predicted: Labels, gold: Labels) -> Floats:
     return counts
 
 
-def _percentage(sums: Floats) -> Floats:
+def percentage(sums: Floats) -> Floats:
     values: Floats = 100 * sums[..., 0] / np.maximum(sums[..., 1], 1)
     return values
 
@@ -252,7 +265,7 @@ ACCURACY = Metric(
     "accuracy",
     "higher",
     _of_labels(_right),
-    _percentage,
+    percentage,
     lambda: "share of labels that are right",
     "%",
     floor=Floor(lambda ids, _: 100 * np.bincount(ids).max() / len(ids), "the share of the most frequent label"),
@@ -375,7 +388,7 @@ EXACT_MATCH = Metric(
     "exact match",
     "higher",
     _best_answer(lambda one, other: float(one == other)),
-    _percentage,
+    percentage,
     lambda: "share of answers equal to a right one, without case, punctuation and articles",
     "%",
 )
@@ -384,7 +397,7 @@ ANSWER_F1 = Metric(
     "answer F1",
     "higher",
     _best_answer(_shared_words),
-    _percentage,
+    percentage,
     lambda: "mean F1 of the words of an answer and of the right one nearest to it",
     "%",
 )
@@ -413,21 +426,6 @@ ALIGNMENT_ERROR = Metric(
     _alignment_error,
     lambda: "1 − 2 |A∩S| / (|A| + |S|), all gold links sure",
 )
-
-# a log does not record whether its F1 is of labels or of tags: the name here fits both
-METRICS = {
-    metric.key: metric
-    for metric in (
-        LOSS,
-        PERPLEXITY,
-        *TRANSLATION_METRICS,
-        *LABEL_METRICS,
-        *TAG_METRICS,
-        *NUMBER_METRICS,
-        *ANSWER_METRICS,
-        ALIGNMENT_ERROR,
-    )
-}
 
 
 # --- by length ---------------------------------------------------------------------------------------------------

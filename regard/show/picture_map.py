@@ -22,6 +22,8 @@ from regard.show.heat_map import svg_begin, svg_text
 Pixels = NDArray[np.uint8]
 ACCENT: Colour = (255, 90, 0)  # the colour of weights
 STRENGTH = 0.7  # opacity of the accent at the largest weight
+DARK: Colour = (16, 18, 22)  # a spotlight leaves the rest of the picture so
+DARKEST = 0.85  # its opacity
 TALLEST = 32  # most lines in a terminal
 
 
@@ -57,13 +59,9 @@ class PictureMap:
         # lines of a patch; a character is half as wide as it is high
         lines = max(1, min(TALLEST // rows, int(width / columns / shape / 2)))
         wide = max(1, min(int(2 * lines * shape), width // columns))
-        shares = self.shares.repeat(lines, 0).repeat(wide, 1).tolist()
         text = Text()
-        for colours, line in zip(_resized(self.pixels, rows * lines, columns * wide).tolist(), shares, strict=True):
-            for colour, share in zip(colours, line, strict=True):
-                front = blend(colour, ACCENT, STRENGTH * share)
-                text.append(shade(share), style="rgb({},{},{}) on rgb({},{},{})".format(*front, *colour))
-            text.append("\n")
+        for line in tinted(self.pixels, self.shares, lines, wide):
+            text.append(line).append("\n")
         most = f"of the largest weight ({self.weights.max():.3g})"
         text.append(f"{self.answer}: {self.kind}, {most}: {LEGEND}", style="dim")
         return text
@@ -78,8 +76,7 @@ class PictureMap:
         down, across = high / rows, size / columns
         parts = [
             *svg_begin(size, high + 28, 12),
-            f'<image width="{size}" height="{high}" preserveAspectRatio="none" style="image-rendering: pixelated" '
-            f'href="data:image/png;base64,{b64encode(png(self.pixels)).decode()}"/>',
+            svg_image(self.pixels, size, high),
             '<g fill="#{:02x}{:02x}{:02x}">'.format(*ACCENT),
         ]
         for (row, column), share in np.ndenumerate(self.shares):
@@ -98,10 +95,34 @@ class PictureMap:
         return {"source": places, "target": [self.answer], "kind": self.kind, "weights": weights}
 
 
+def tinted(pixels: Pixels, shares: NDArray[np.floating], lines: int, wide: int) -> list[Text]:
+    """Return the lines of a map for a terminal; a patch is `lines` high and `wide` characters wide."""
+    rows, columns = shares.shape
+    drawn = []
+    repeated = shares.repeat(lines, 0).repeat(wide, 1).tolist()
+    for colours, line in zip(_resized(pixels, rows * lines, columns * wide).tolist(), repeated, strict=True):
+        text = Text()
+        for colour, share in zip(colours, line, strict=True):
+            front = blend(colour, ACCENT, STRENGTH * share)
+            text.append(shade(share), style="rgb({},{},{}) on rgb({},{},{})".format(*front, *colour))
+        drawn.append(text)
+    return drawn
+
+
+def svg_image(pixels: Pixels, wide: float, high: float, *, smooth: bool = False) -> str:
+    """Return a picture as an element of an SVG."""
+    style = "" if smooth else ' style="image-rendering: pixelated"'
+    return (
+        f'<image width="{wide}" height="{high}" preserveAspectRatio="none"{style} '
+        f'href="data:image/png;base64,{b64encode(png(pixels)).decode()}"/>'
+    )
+
+
 def png(pixels: Pixels) -> bytes:
-    """Encode a PNG file: 8 bits, grey or RGB, no filter (ISO/IEC 15948)."""
+    """Encode a PNG file: 8 bits, grey, RGB or RGB with opacity, no filter (ISO/IEC 15948)."""
     high, wide = pixels.shape[:2]
-    header = struct.pack(">IIBBBBB", wide, high, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
+    kind = {(): 0, (3,): 2, (4,): 6}[pixels.shape[2:]]
+    header = struct.pack(">IIBBBBB", wide, high, 8, kind, 0, 0, 0)
     lines = np.hstack([np.zeros((high, 1), np.uint8), pixels.reshape(high, -1)])  # filter 0 before each line
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(

@@ -1,0 +1,163 @@
+"""Captions: what they are measured by, and how a picture shows where each word looked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from browser import chromium, visit
+from rich.cells import cell_len
+
+from regard.data.text import BETWEEN
+from regard.score.bootstrap import interval
+from regard.score.captions import CAPTION_METRICS, CIDER, EXACT_CAPTION, words_of
+from regard.score.metrics import BLEU, BLEU_OF_SEVERAL, CHRF, CHRF_OF_SEVERAL
+from regard.show.caption_map import CaptionMap
+from regard.show.caption_page import Captioned, Places, caption_page
+from regard.show.colours import SHADES
+from regard.show.picture_map import DARKEST
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def captions(count: int, references: int, seed: int = 1) -> tuple[list[str], list[str]]:
+    """Captions of 1 to 12 of few words, and references that share some of them."""
+    random = np.random.default_rng(seed)
+    words = [f"w{number}" for number in range(17)]
+
+    def one() -> str:
+        return " ".join(random.choice(words, random.integers(1, 13)))
+
+    several = [[one() for _ in range(references)] for _ in range(count)]
+    outputs = [random.choice([one(), each[0], each[-1]]) for each in several]
+    return [str(output) for output in outputs], [BETWEEN.join(each) for each in several]
+
+
+# --- metrics ---
+
+
+@pytest.mark.parametrize("references", [1, 3])
+def test_cider_agrees_with_pycocoevalcap(references: int) -> None:
+    peer = pytest.importorskip("pycocoevalcap.cider.cider_scorer")
+    outputs, several = captions(29, references)
+    scorer = peer.CiderScorer(n=4, sigma=6.0)
+    for output, each in zip(outputs, several, strict=True):
+        scorer += (output, each.split(BETWEEN))
+    mean, wanted = scorer.compute_score()
+    assert CIDER.statistics(outputs, several)[:, 0] == pytest.approx(wanted, abs=1e-9)
+    assert CIDER.of(outputs, several) == pytest.approx(mean, abs=1e-9)
+    assert len(set(np.round(wanted, 6))) > 10
+
+
+def test_rare_words_count_more_and_a_perfect_caption_counts_ten() -> None:
+    references = ["a red circle on grass now", "a blue star on grass now", "a green ring on sand now"]
+    assert CIDER.of(references, references) == pytest.approx(10)
+    rare, shared, everywhere = (CIDER.statistics([word] * 3, references)[0, 0] for word in ("red", "grass", "now"))
+    assert rare > shared > everywhere == 0
+
+
+def test_one_reference_is_as_for_translation_and_another_never_hurts() -> None:
+    outputs, one = captions(23, 1)
+    _, three = captions(23, 3)
+    for single, several in ((BLEU, BLEU_OF_SEVERAL), (CHRF, CHRF_OF_SEVERAL)):
+        assert several.of(outputs, one) == pytest.approx(single.of(outputs, one))
+    more = [f"{a}{BETWEEN}{b}" for a, b in zip(one, three, strict=True)]
+    assert CHRF_OF_SEVERAL.of(outputs, more) >= CHRF_OF_SEVERAL.of(outputs, one)
+    assert EXACT_CAPTION.of(outputs, more) >= EXACT_CAPTION.of(outputs, one)
+
+
+def test_case_and_punctuation_do_not_matter_for_an_exact_match() -> None:
+    assert EXACT_CAPTION.of(["A red circle."], [f"a cat{BETWEEN}a red circle"]) == 100
+    assert EXACT_CAPTION.of(["a red circle"], ["a circle"]) == 0
+    assert words_of("L'étoile, d'or: 9!") == ["l'étoile", "d'or", "9"]
+
+
+@pytest.mark.parametrize("metric", CAPTION_METRICS, ids=lambda metric: metric.key)
+def test_every_metric_has_an_interval_around_its_value(metric: object) -> None:
+    outputs, references = captions(60, 2)
+    low, high = interval(metric, outputs, references)  # type: ignore[arg-type]
+    assert low <= metric.of(outputs, references) <= high and low < high  # type: ignore[attr-defined]
+
+
+# --- maps ---
+
+WORDS = ("a", "red", "circle", "<b>&", "wider-than-its-map")
+
+
+def weights(heads: int = 0) -> np.ndarray:
+    shape = (*((heads,) if heads else ()), len(WORDS), 2, 3)
+    found = np.random.default_rng(3).random(shape)
+    return found / found.sum((-2, -1), keepdims=True)
+
+
+def drawn(**given: object) -> CaptionMap:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+    return CaptionMap(pixels, WORDS, **{"weights": weights(), "kind": "attention", **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [20, 47, 100])
+def test_a_terminal_shows_each_word_with_its_map_within_the_width(width: int) -> None:
+    lines = drawn().text(width).plain.splitlines()
+    assert all(cell_len(line) <= width for line in lines[:-1])
+    marks = [mark for _, mark in SHADES]
+    assert sum(line.count(mark) for line in lines[:-1] for mark in marks) == weights().size * 2  # characters a place
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_a_picture_is_there_once_and_once_more_for_each_word(smooth: bool) -> None:
+    root = ElementTree.fromstring(drawn().svg(smooth=smooth))
+    images = len(root.findall(f".//{SVG}image"))
+    assert images == 1 + len(WORDS) * (2 if smooth else 1)
+    cells = [float(each.attrib["fill-opacity"]) for each in root.findall(f".//{SVG}g/{SVG}g/{SVG}rect")]
+    assert len(cells) == (0 if smooth else weights().size)
+    if not smooth:  # bright where the weight is largest
+        own = np.array(cells).reshape(weights().shape)
+        assert own == pytest.approx(DARKEST * (1 - weights() / weights().max((1, 2), keepdims=True)), abs=1e-3)
+    assert "<b>&" in [text.text for text in root.findall(f".//{SVG}text")]
+
+
+def test_json_has_every_weight() -> None:
+    facts = drawn().facts()
+    assert facts["target"] == list(WORDS) and len(facts["source"]) == 6
+    assert np.array(facts["weights"]).reshape(weights().shape) == pytest.approx(weights(), abs=1e-6)
+
+
+def test_weights_that_do_not_fit_the_words_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be"):
+        drawn(weights=weights()[1:])
+    with pytest.raises(ValueError, match="for all of its words"):
+        Captioned("x", np.zeros((4, 4), np.uint8), WORDS, (Places("attention", 1, weights(2)[:, 1:]),))
+
+
+def test_a_browser_lights_up_where_the_chosen_word_looked(tmp_path: Path) -> None:
+    pixels = np.full((8, 12), 255, np.uint8)
+    one_place = np.zeros((2, len(WORDS), 2, 3))
+    one_place[0, :, 0, 0] = one_place[1, :, 1, 2] = (
+        1.0  # the first head at the top left, the second at the bottom right
+    )
+    view = Places("attention", 1, one_place)
+    page = caption_page([Captioned("<script>", pixels, WORDS, (view, view))], title="<i>Where & why")
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    bright = """() => { const canvas = document.getElementById("large"), copy = document.createElement("canvas");
+      const pen = copy.getContext("2d", { willReadFrequently: true });
+      pen.drawImage(canvas, 0, 0, 100, 100);
+      return [[10, 20], [90, 80]].map(([x, y]) => pen.getImageData(x, y, 1, 1).data[0]); }"""
+    with chromium() as browser, visit(browser, tmp_path / "page.html") as seen:
+        seen.page.wait_for_selector("#strip canvas")
+        assert seen.page.locator("#words button").all_text_contents() == list(WORDS)
+        seen.page.locator("#smooth").uncheck()
+        found = {}
+        for head in ("1", "2"):
+            seen.page.locator("#head").select_option(head)
+            seen.settle()
+            found[head] = seen.run(bright)
+        assert found["1"][0] > 250 > 100 > found["1"][1] and found["2"][1] > 250 > 100 > found["2"][0]
+        seen.page.locator("#words button").nth(2).click()
+        assert "“circle”" in seen.page.locator("#caption").inner_text()
+        assert seen.complaints == []
+        assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+        for width in (1280, 390):
+            seen.page.set_viewport_size({"width": width, "height": 800})
+            assert seen.run("() => document.documentElement.scrollWidth <= innerWidth")
