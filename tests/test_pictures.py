@@ -54,7 +54,7 @@ def test_the_projection_of_patches_is_a_convolution_of_their_width_and_stride():
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "t5"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "sinusoidal-2d", "rotary", "alibi", "t5"])
 def test_mates_and_watching_change_nothing(pool, positions):
     made, source = model(pool=pool, positions=positions), pictures()
     together = made.classify(batch(source))
