@@ -133,7 +133,7 @@ class ResidualEncoder(nn.Module):
 
     def forward(self, source: Padded, *beside: Tensor) -> Encoded:
         """Encode source (batch, height, width · channels) as one state per place, (batch, rows · columns, dim)."""
-        pixels = self.embed(source.values).unflatten(1, (self.shape.height, self.shape.width))
+        pixels = self.embed(source.values).view(-1, self.shape.height, self.shape.width, self.shape.channels)
         x = self.enter(pixels.permute(0, 3, 1, 2))  # (batch, width, ⌈height / 2⌉, ⌈width / 2⌉)
         x = x.contiguous(memory_format=torch.channels_last)  # a quarter faster on a CPU
         for block in self.blocks:

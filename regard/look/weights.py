@@ -130,7 +130,8 @@ def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
 def sizes_of(slope: Tensor, batch: Batch) -> Tensor:
     """Return the norm of the gradient at each real position, (batch, source), without what is read before a text; or
     at each place of a picture, which has no padding."""
-    sizes, (values, mask) = slope.norm(dim=-1), batch.first
+    sizes: Tensor = slope.norm(dim=-1)
+    values, mask = batch.first
     return sizes if values.dim() > 2 else sizes[:, -mask.shape[1] :] * mask
 
 

@@ -97,7 +97,8 @@ class AttentiveDecoder(nn.Module):
         return encoded.states[:, 0, -self.cell.hidden :]
 
     def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
-        batch, given = len(encoded.mask), torch.tanh(self.first(self.summary(encoded))).split(self.cell.hidden, -1)
+        batch, begun = len(encoded.mask), torch.tanh(self.first(self.summary(encoded)))
+        given = begun.view(batch, -1, self.cell.hidden).unbind(1)
         carry = Carry((*given, *self.cell.start(batch)[len(given) :]), self.upper.start(batch) if self.upper else ())
         return self.attention.memory(encoded.states, encoded.values, encoded.mask), carry  # type: ignore[operator]
 
