@@ -1,6 +1,6 @@
 """convnet: a residual convolutional network, whose layers each add to what those before them have found in a picture.
 
-x ← x + W₂ ∗ relu(norm(W₁ ∗ relu(norm x)));   aᵢ = relu(norm x) at place i;   P(label) = softmax(W meanᵢ aᵢ + b)
+x ← x + W₂ ∗ relu(norm(W₁ ∗ relu(norm x)));   aᵢ = relu(norm x) at place i;   P(label) = softmax(W norm(meanᵢ aᵢ) + b)
 He et al. 2016b, section 4. Group normalisation (Wu & He 2018) in place of batch normalisation: the pictures beside it
 in a batch change nothing.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
+
+from torch import nn
 
 from regard.config import Depth, Settings, Share, Width, between
 from regard.interface import Label, Picture, Shapes
@@ -44,10 +46,15 @@ def residual_encoder(config: ResidualSettings, shape: Picture, *, dropout: float
     )
 
 
+def pooled(dim: int) -> nn.Module:
+    """Take the mean over places, and normalise it: the means of what a relu made differ little between pictures."""
+    return nn.Sequential(POOLS["mean"](dim), nn.LayerNorm(dim))
+
+
 def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     encoder = residual_encoder(config, picture_of(shapes.source, "convnet"), dropout=config.dropout)
     size_of(shapes.target, Label)
-    return headed(encoder, shapes, dim=encoder.dim, pool=POOLS["mean"], dropout=config.dropout)
+    return headed(encoder, shapes, dim=encoder.dim, pool=pooled, dropout=config.dropout)
 
 
 DESIGN = Design(
