@@ -298,6 +298,15 @@ def table() -> dict[str, Case]:
         {**stack, "patch": PATCH},
         learnt(LAYERS * block(patches + 1), label(DIM)) + 2 * product(BATCH * patches, PATCH * PATCH, DIM),
     )  # pixels are given: no gradient to them
+    places, wide = (HEIGHT // 2) * (WIDTH // 2), 2 * FILTERS  # after the first halving; channels after the second
+    first = 2 * product(BATCH * places, 9 * FILTERS, FILTERS)
+    second = product(BATCH * places // 4, 9 * FILTERS + 9 * wide + FILTERS, wide)  # the last term is the way around
+    cases["convnet"] = (
+        "convnet",
+        PIXELS,
+        {"width": FILTERS, "stages": 2},
+        learnt(first, second, label(wide)) + 2 * product(BATCH * places, 9, FILTERS),
+    )
     for cell in GATES:
         settings = {**recurrent, "tie": False, "cell": cell, "layers": 2}
         layers = (recurrence(cell, TARGET, width) for width in (EMBEDDING, HIDDEN))

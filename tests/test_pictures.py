@@ -54,7 +54,7 @@ def test_the_projection_of_patches_is_a_convolution_of_their_width_and_stride():
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "t5"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "sinusoidal-2d", "rotary", "alibi", "t5"])
 def test_mates_and_watching_change_nothing(pool, positions):
     made, source = model(pool=pool, positions=positions), pictures()
     together = made.classify(batch(source))
@@ -140,6 +140,7 @@ def test_every_command_serves_pictures(call: Call, place: Path) -> None:
     assert seen.code == 0 and "attention rollout" in seen.out, seen.err
     shown = json.loads(call("look", "run", f"{test}:2", "--json").out)
     assert np.sum(shown["weights"]) == pytest.approx(1, abs=1e-3) and len(shown["source"]) == 16
+    assert len(json.loads(call("look", "run", f"{test}:2", "--target", "below", "--json").out)["source"]) == 16
     assert call("look", "run", f"{test}:2", "-o", "map.svg").code == 0
     ElementTree.fromstring(Path("map.svg").read_text(encoding="utf-8"))
     assert call("look", "run", f"{test}:2", "--html", "map.html").code == 0
@@ -148,6 +149,19 @@ def test_every_command_serves_pictures(call: Call, place: Path) -> None:
     assert done.code == 0 and "accuracy" in done.out, done.err
     answer = load("run").predict([read_pictures(test)[0][0]])[0]
     assert answer.text == lines[0].split("\t")[0]
+
+
+def test_a_convolutional_network_is_trained_and_looked_into_like_the_others(call: Call, place: Path) -> None:
+    train, test = write_npz(place / "train.npz", 90, 1), write_npz(place / "test.npz", 60, 2)
+    done = call("new", "pictures", train, "--valid", test, "--model", "convnet", "-o", "c.toml")
+    assert done.code == 0, done.err
+    budget = ("train.epochs=0", "train.steps=12", "train.validate_every=6", "train.batch_tokens=400")
+    done = call("train", "c.toml", "model.width=4", "model.stages=2", *budget, "-o", "run", "--threads", 1)
+    assert done.code == 0 and "accuracy" in done.out, done.err
+    for answer in ([], ["--target", "below"]):
+        shown = json.loads(call("look", "run", f"{test}:2", *answer, "--json").out)
+        assert len(shown["source"]) == 64 and np.sum(shown["weights"]) == pytest.approx(1, abs=1e-3)
+        assert "saliency" in shown["kind"] and shown["target"] == [answer[1]] if answer else True
 
 
 @pytest.mark.parametrize(

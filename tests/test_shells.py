@@ -112,7 +112,7 @@ def test_abilities_are_promises() -> None:
         **dict.fromkeys(("bert", "roberta", "albert", "electra"), ["train", *readers, "fill"]),
         **dict.fromkeys(("birnn", "cnn", "encoder"), ["train", *readers]),
         "attentive_birnn": ["train", "attend", "classify", "estimate", "choose"],
-        "vit": ["train", "classify"],
+        **dict.fromkeys(("convnet", "vit"), ["train", "classify"]),
     }
 
 

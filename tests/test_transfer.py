@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard.checkpoint import read_tensors
 from regard.interface import UserError
+from regard.layers.pictures import interpolated
 from regard.loading import load, read_recipe
 from regard.recipe import Recipe
 from regard.run import build_model
@@ -155,6 +156,25 @@ def test_pictures_with_other_labels(tmp_path: Path) -> None:
         student = Session(recipe, tmp_path / name)
         assert student.fields.names() == names
         assert_taken(student, teacher, loaded)
+
+
+def test_positions_of_patches_fit_pictures_of_another_size(tmp_path: Path) -> None:
+    """Two rows of two patches become three rows of two; the class token's position is taken as it is."""
+    text = '[data]\nname = "npz"\ntrain = "{0}.npz"\nvalid = "{0}.npz"\n[model]\nname = "vit"\ndim = 6\nheads = 2\n'
+    random = np.random.default_rng(1)
+    for name, size in (("small", (9, 8, 8)), ("tall", (9, 12, 8))):
+        np.savez(
+            tmp_path / f"{name}.npz", images=random.integers(0, 256, size, np.uint8), labels=np.array([*"aab"] * 3)
+        )
+    recipe = recipe_in(tmp_path, "pictures", text.format("small"), "model.layers=1")
+    teacher = trained(recipe, tmp_path / "teacher")
+    recipe = recipe_in(tmp_path, "pictures", text.format("tall"), "model.layers=1", f"train.from={teacher}")
+    student = Session(recipe, tmp_path / "student")
+    assert student.taken is not None and not student.taken.left
+    name = "encoder.stack.positions.table.weight"
+    old, new = saved(teacher)[name], weights(student.run.model)[name]
+    assert new.shape == (7, 6) and torch.equal(new[0], old[0])
+    torch.testing.assert_close(new[1:], interpolated(old[1:], (2, 2), (3, 2)))
 
 
 def test_the_same_labels_keep_the_teachers_order(tmp_path: Path) -> None:

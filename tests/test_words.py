@@ -25,7 +25,7 @@ GENERATED = {DOCS / "settings.md"}  # from the comments of all rooms
 # what was written, as a regular expression, and what to write instead
 ARCHAIC = {
     r"said|saith": "reported, predicted, written",
-    r"told|tells?": "given, reported, shown",
+    r"told|(?<!attend and )tells?": "given, reported, shown",  # but for the title of Xu 2015
     r"felt|feels?": "reached, measured",
     r"hear|hears|heard": "is called with, reads",
     r"strangers?": "user-defined",

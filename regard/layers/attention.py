@@ -221,7 +221,7 @@ class Attention(nn.Module):
 
     def forward(self, query: Tensor, memory: Memory) -> Tensor:
         """(batch, [heads,] target, query_dim) -> (batch, [heads,] target, value_dim)."""
-        watchers = [seen for seen in _watching.get() if self in seen.names]
+        watchers = self._watchers()
         scale = self.score.fused_scale(query.shape[-1])
         if scale is not None and kernels_run() and not any(seen.grad for seen in watchers):
             if watchers:
@@ -233,10 +233,16 @@ class Attention(nn.Module):
                     query, keys, values, attn_mask=memory.mask, dropout_p=dropout, scale=scale
                 )
 
-        weights = self.score.weights(query, memory.keys, memory.mask)  # (batch, [heads,] target, source)
-        if watchers:
-            weights = self._show(weights, watchers)
-        return F.dropout(weights, self.dropout, self.training) @ memory.values
+        return F.dropout(self.weights(query, memory), self.dropout, self.training) @ memory.values
+
+    def weights(self, query: Tensor, memory: Memory) -> Tensor:
+        """Compute the weights alone, and record them: (batch, [heads,] target, source)."""
+        weights = self.score.weights(query, memory.keys, memory.mask)
+        watchers = self._watchers()
+        return self._show(weights, watchers) if watchers else weights
+
+    def _watchers(self) -> list[Seen]:
+        return [seen for seen in _watching.get() if self in seen.names]
 
     def _show(self, weights: Tensor, watchers: list[Seen]) -> Tensor:
         """Record the weights and return them from the recorded tensor, so that gradients pass through it."""

@@ -41,7 +41,7 @@ def add_low_rank(model: nn.Module, rank: int, wanted: Callable[[str], bool]) -> 
     found = [
         (module, name, weight)
         for path, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.Conv1d | Cell) and wanted(path)
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | Cell) and wanted(path)
         for name, weight in module.named_parameters(recurse=False)
         if weight.dim() > 1
     ]

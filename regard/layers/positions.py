@@ -63,10 +63,13 @@ class Sinusoidal(Positions):
         self.dim, self.halves = dim, halves
 
     def add(self, x: Tensor, places: Tensor) -> Tensor:
-        angles = _angles(places, self.dim, x)  # (…, time, ⌈dim / 2⌉)
+        return x + self.codes(places, x).to(x.dtype)
+
+    def codes(self, places: Tensor, like: Tensor) -> Tensor:
+        """Return p(i) of each place, on the device of `like` and at least in float32: (…, time, dim)."""
+        angles = _angles(places, self.dim, like)  # (…, time, ⌈dim / 2⌉)
         waves = torch.stack((angles.sin(), angles.cos()), -2 if self.halves else -1)
-        table = waves.flatten(-2)[..., : self.dim]  # (…, time, dim)
-        return x + table.to(x.dtype)
+        return waves.flatten(-2)[..., : self.dim]
 
 
 class Learned(Positions):

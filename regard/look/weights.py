@@ -116,16 +116,23 @@ def reading(model: nn.Module) -> Iterator[list[Tensor]]:
 
 def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
     """Compute the saliency, (batch, target - 1, source); each row sums to 1."""
-    assert batch.source is not None
     with torch.enable_grad():
         with reading(model) as embedded:
             chosen = scores(model).log_probs(batch)[0]  # (batch, target - 1)
         rows = []
         for step in range(chosen.shape[1]):
             (slope,) = torch.autograd.grad(chosen[:, step].sum(), embedded[0], retain_graph=True)
-            rows.append(slope.norm(dim=-1)[:, -batch.source.mask.shape[1] :])  # (batch, source)
-    sizes = torch.stack(rows, 1) * batch.source.mask[:, None]
+            rows.append(sizes_of(slope, batch))  # (batch, source)
+    sizes = torch.stack(rows, 1)
     return sizes / sizes.sum(-1, keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
+
+
+def sizes_of(slope: Tensor, batch: Batch) -> Tensor:
+    """Return the norm of the gradient at each real position, (batch, source), without what is read before a text; or
+    at each place of a picture, which has no padding."""
+    sizes: Tensor = slope.norm(dim=-1)
+    values, mask = batch.first
+    return sizes if values.dim() > 2 else sizes[:, -mask.shape[1] :] * mask
 
 
 def forced_weights(model: nn.Module, batch: Batch, *, layer: int | None = None) -> Tensor:
@@ -165,7 +172,7 @@ def label_gradient(run: Run, batch: Batch, label: str | None) -> tuple[str, Tens
 
 
 def shares_of(slope: Tensor, batch: Batch) -> Tensor:
-    sizes = slope.norm(dim=-1)[:, -batch.first.mask.shape[1] :]  # without what is read before the text
+    sizes = sizes_of(slope, batch)
     shares: Tensor = sizes / sizes.sum().clamp_min(1e-30)
     return shares
 

@@ -18,6 +18,7 @@ from regard.models import (
     bert,
     birnn,
     cnn,
+    convnet,
     convs2s,
     electra,
     elmo,
@@ -35,7 +36,7 @@ from regard.models import (
 )
 from regard.models.design import Design, own_design
 
-NAMING = (attentive_birnn, birnn, cnn, encoder, vit)
+NAMING = (attentive_birnn, birnn, cnn, convnet, encoder, vit)
 TRANSLATING = (bart, convs2s, rnnsearch, seq2seq, t5, transformer)
 WRITING = (elmo, gpt, neural_lm, ngram, rnn_lm)
 FILLING = (albert, bert, electra, roberta)

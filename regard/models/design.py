@@ -17,7 +17,7 @@ from torch import nn
 
 from regard import usercode
 from regard.config import fields_of, is_setting, shown
-from regard.interface import Ids, Numbered, Shape, Shapes, UserError
+from regard.interface import Ids, Numbered, Picture, Shape, Shapes, UserError
 
 # the tasks of every model that reads texts and has a head for what is asked of them
 READING = ("classification", "regression", "tagging", "multiple-choice", "question-answering")
@@ -42,6 +42,13 @@ def size_of(shape: Shape | None, kind: type[Numbered] = Ids) -> int:
     if not isinstance(shape, kind):
         raise UserError(f"This model is built for {kind.__name__} and got {shape}: choose another model or task.")
     return shape.size
+
+
+def picture_of(shape: Shape | None, model: str) -> Picture:
+    """Return the size of the pictures that a model reads."""
+    if not isinstance(shape, Picture):
+        raise UserError(f"{model} reads pictures and got {shape}: choose another model or task.")
+    return shape
 
 
 TYPES: dict[str, type] = {"paper": str, "year": int, "tasks": tuple, "presets": Mapping, "path": str}

@@ -13,7 +13,7 @@ from regard.layers.cells import CellName, cell_named
 from regard.layers.encoders import Embedding, WordReader
 from regard.layers.heads import SoftmaxHead
 from regard.layers.pooling import POOLS
-from regard.layers.positions import PositionName, position
+from regard.layers.positions import PositionName, Positions, position
 from regard.layers.recurrent import Recurrent, Skip
 from regard.layers.transformer import Stack
 from regard.models.design import size_of
@@ -141,10 +141,16 @@ class StackSettings(BlockSettings):
     positions: PositionName = "learned"  # positional encoding
 
 
-def stack_of(config: BlockSettings, *, longest: int, cross: bool = False, causal: bool = False) -> Stack:
-    """Build a Stack; `longest` limits learned positions."""
-    places = None
-    if config.positions != "none":
+def stack_of(
+    config: BlockSettings,
+    *,
+    longest: int,
+    cross: bool = False,
+    causal: bool = False,
+    places: Positions | None = None,
+) -> Stack:
+    """Build a Stack; `longest` limits learned positions. `places` are used instead of the settings' own positions."""
+    if places is None and config.positions != "none":
         places = position(config.positions, dim=config.dim, heads=config.heads, longest=longest, causal=causal)
     return Stack(
         dim=config.dim,

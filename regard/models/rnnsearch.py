@@ -17,12 +17,14 @@ from torch import Tensor, nn
 from regard.config import Depth, Share, Width
 from regard.interface import Padded, Shapes
 from regard.layers.attention import ONE_WIDTH, Attention, Memory, MultiHead, ScoreName, score
-from regard.layers.cells import CellName, cell_named
+from regard.layers.cells import Cell, CellName, cell_named
 from regard.layers.cells import State as CellState
 from regard.layers.dropout import Dropout
 from regard.layers.encoders import Embedding, Encoded, RecurrentEncoder
 from regard.layers.fast.weight_gradients import gathered
-from regard.layers.recurrent import note_step
+from regard.layers.heads import Head
+from regard.layers.inside import attentions_in
+from regard.layers.recurrent import Recurrent, note_step
 from regard.models.design import Design, size_of
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.parts import RecurrentSettings, head_of, recurrent_of
@@ -51,78 +53,99 @@ class Config(RecurrentSettings):
         return 2 * self.hidden + (self.embedding if self.lexical else 0)
 
 
+Looks = tuple[Tensor, ...]  # the context of each query, and whatever else a decoder keeps of its attention
+
+
 class Carry(NamedTuple):
     attending: CellState  # state of the layer that attends
     upper: tuple[CellState, ...]  # states of the layers above it
 
 
 class AttentiveDecoder(nn.Module):
-    """A recurrent layer that also reads the attention context of its previous state; plain layers above; a readout."""
+    """A recurrent layer that also reads the attention context of its previous state; plain layers above; a readout.
+    A subclass may start from another vector (`summary`) and attend in another way (`look`)."""
 
-    def __init__(self, config: Config, vocab: int) -> None:
+    def __init__(
+        self,
+        *,
+        embed: Embedding,
+        cell: Cell,
+        attention: nn.Module,  # an Attention or a MultiHead; with another one, `look` is a subclass's own
+        value_dim: int,  # width of the context
+        first: nn.Linear,  # from the summary to as many parts of the first state as are not 0
+        upper: Recurrent | None,
+        head: Head,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        upper = recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None
-        self.embed = Embedding(vocab=vocab, dim=config.embedding, dropout=config.dropout)
-        cell = cell_named(config.cell)(input_dim=config.embedding, hidden=config.hidden)
-        self.attention = attention(config)
+        self.embed = embed
+        self.attention = attention
         self.cell = cell
-        projected = cell.inputs(torch.zeros(1, config.embedding)).shape[-1]
-        self.told = nn.Linear(config.value_dim, projected, bias=False)
-        self.first = nn.Linear(config.hidden, config.hidden)
+        projected = cell.inputs(torch.zeros(1, embed.dim)).shape[-1]
+        self.told = nn.Linear(value_dim, projected, bias=False)
+        self.first = first
         self.upper = upper
-        self.readout = nn.Linear(config.hidden + config.value_dim + config.embedding, config.embedding)
-        self.head = head_of(config, self.embed)
-        self.dropout = Dropout(config.dropout)
+        self.readout = nn.Linear(cell.hidden + value_dim + embed.dim, embed.dim)
+        self.head = head
+        self.dropout = Dropout(dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
-        return (self.attention if isinstance(self.attention, Attention) else self.attention.attention,)
+        return tuple(attentions_in(self.attention))
+
+    def summary(self, encoded: Encoded) -> Tensor:
+        """Return the vector from which the first state is computed: ←h₁, which has read the whole sentence."""
+        return encoded.states[:, 0, -self.cell.hidden :]
 
     def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
-        backward = encoded.states[:, 0, -self.cell.hidden :]  # ←h₁ has read the whole sentence
-        _, *rest = self.cell.start(backward.shape[0])
-        attending = (torch.tanh(self.first(backward)), *rest)
-        upper = self.upper.start(backward.shape[0]) if self.upper else ()
-        memory = self.attention.memory(encoded.states, encoded.values, encoded.mask)
-        return memory, Carry(attending, upper)
+        batch, begun = len(encoded.mask), torch.tanh(self.first(self.summary(encoded)))
+        given = begun.view(batch, -1, self.cell.hidden).unbind(1)
+        carry = Carry((*given, *self.cell.start(batch)[len(given) :]), self.upper.start(batch) if self.upper else ())
+        return self.attention.memory(encoded.states, encoded.values, encoded.mask), carry  # type: ignore[operator]
 
-    def look_then_move(self, read: Tensor, memory: Memory, state: CellState) -> tuple[Tensor, CellState]:
-        """Compute cₜ and sₜ from the projection of yₜ₋₁ (rows, projected) and from sₜ₋₁.
+    def look(self, query: Tensor, memory: Memory) -> Looks:
+        """Attend from the states (batch, width, hidden): the context, (batch, width, value_dim), comes first."""
+        return (self.attention(query, memory),)
+
+    def look_then_move(self, read: Tensor, memory: Memory, state: CellState) -> tuple[Looks, CellState]:
+        """Compute cₜ, with what else `look` returns, and sₜ, from the projection of yₜ₋₁ (rows, projected) and sₜ₋₁.
 
         cₜ enters by its own matrix, W yₜ₋₁ + C cₜ (A.1.1), so W yₜ₋₁ can be computed for all steps together. An
         example's hypotheses are query positions of its memory.
         """
-        batch = memory.values.shape[0]
-        query = state[0].view(batch, -1, state[0].shape[-1])  # (batch, width, hidden)
-        context = self.attention(query, memory).view(read.shape[0], -1)  # (rows, context)
-        projected = read + self.told(context)
+        query = state[0].view(len(memory.values), -1, self.cell.hidden)  # (batch, width, hidden)
+        looked = tuple(part.flatten(0, 1) for part in self.look(query, memory))  # (rows, ·) each
+        projected = read + self.told(looked[0])
         after = self.cell.step(projected, state)
         note_step(self.cell, projected, state, after)
-        return context, after
+        return looked, after
 
     def hidden(self, states: Tensor, contexts: Tensor, embedded: Tensor) -> Tensor:
         read: Tensor = self.dropout(torch.tanh(self.readout(torch.cat([states, contexts, embedded], -1))))
         return read  # (…, embedding)
 
-    def forward(self, target: Padded, encoded: Encoded) -> Tensor:
+    def read(self, target: Padded, encoded: Encoded) -> tuple[Tensor, Looks]:
+        """Return the hidden states, (batch, target, embedding), and what `look` returned, (batch, target, ·) each."""
         memory, carry = self.start(encoded)
         embedded = self.embed(target.values)  # (batch, target, embedding)
         state, seen, moved = carry.attending, [], []
         with gathered(self):
             for read in self.cell.inputs(embedded).unbind(1):
-                context, state = self.look_then_move(read, memory, state)
-                seen.append(context)
+                looked, state = self.look_then_move(read, memory, state)
+                seen.append(looked)
                 moved.append(state[0])
         states = torch.stack(moved, 1)  # (batch, target, hidden)
         if self.upper:
             states, _ = self.upper(states, state=carry.upper)
-        return self.hidden(states, torch.stack(seen, 1), embedded)
+        every = tuple(torch.stack(parts, 1) for parts in zip(*seen, strict=True))
+        return self.hidden(states, every[0], embedded), every
+
+    def forward(self, target: Padded, encoded: Encoded) -> Tensor:
+        return self.read(target, encoded)[0]
 
     def step(self, tokens: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
         embedded = self.embed(tokens)  # (rows, embedding)
-        context, attending = self.look_then_move(self.cell.inputs(embedded), memory, carry.attending)
-        states, upper = attending[0], carry.upper
-        if self.upper:
-            states, upper = self.upper.step(states, upper)
+        (context, *_), attending = self.look_then_move(self.cell.inputs(embedded), memory, carry.attending)
+        states, upper = self.upper.step(attending[0], carry.upper) if self.upper else (attending[0], ())
         return self.hidden(states, context, embedded), Carry(attending, upper)
 
 
@@ -151,7 +174,18 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
         dropout=config.dropout,
         lexical=config.lexical,
     )
-    return EncoderDecoder(encoder, AttentiveDecoder(config, size_of(shapes.target)))
+    embed = Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout)
+    decoder = AttentiveDecoder(
+        embed=embed,
+        cell=cell_named(config.cell)(input_dim=config.embedding, hidden=config.hidden),
+        attention=attention(config),
+        value_dim=config.value_dim,
+        first=nn.Linear(config.hidden, config.hidden),
+        upper=recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None,
+        head=head_of(config, embed),
+        dropout=config.dropout,
+    )
+    return EncoderDecoder(encoder, decoder)
 
 
 DESIGN = Design(

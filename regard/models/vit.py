@@ -13,59 +13,53 @@ import torch
 from torch import nn
 
 from regard.config import Share, Width
-from regard.interface import Label, Padded, Picture, Shapes, UserError
-from regard.layers.attention import Linear
-from regard.layers.encoders import Encoded, TransformerEncoder
+from regard.interface import Label, Picture, Shapes, UserError
+from regard.layers.pictures import GridPositions, PatchEncoder, PatchPositionName
 from regard.layers.pooling import POOLS
-from regard.layers.positions import PositionName
 from regard.layers.transformer import ActivationName
-from regard.models.design import Design, size_of
+from regard.models.design import Design, picture_of, size_of
 from regard.models.encoder_head import EncoderWithHead, headed
-from regard.models.parts import Epsilon, StackSettings, stack_of
+from regard.models.parts import BlockSettings, Epsilon, stack_of
 
 
 @dataclass(frozen=True)
-class Config(StackSettings):
+class PatchSettings(BlockSettings):
+    """The settings of a Transformer encoder of patches."""
+
     activation: ActivationName = "gelu"  # inside the feed-forward layers
     patch: Width = 4  # pixels along the side of a patch
     dim: Width = 128  # width of a patch's vector, throughout
     feed_forward: Width = 256  # width inside the feed-forward layers
-    positions: PositionName = "learned"  # positional encoding
+    positions: PatchPositionName = "learned"  # positional encoding; sinusoidal-2d: of row and column, each by itself
     epsilon: Epsilon = 1e-5  # added to the variance in layer normalisation
+
+
+@dataclass(frozen=True)
+class Config(PatchSettings):
     pool: Literal["first", "mean"] = "first"  # the state of a class token before the patches, or the mean of all states
     dropout: Share = 0.1  # on embeddings, inside the feed-forward layers, on each part's output and before the output
 
 
-class PatchEncoder(TransformerEncoder):
-    """Cuts a picture into patches and encodes them as a sequence; `grid` counts the rows and columns of patches."""
-
-    def __init__(self, config: Config, shape: Picture) -> None:
-        side, grid = config.patch, (shape.height // config.patch, shape.width // config.patch)
-        first = nn.Parameter(torch.randn(config.dim) * 0.02) if config.pool == "first" else None
-        stack = stack_of(config, longest=grid[0] * grid[1] + (first is not None))
-        embed = Linear(side * side * shape.channels, config.dim)
-        super().__init__(embed=embed, stack=stack, first=first)
-        self.channels, self.patch, self.grid = shape.channels, side, grid
-
-    def forward(self, source: Padded, *beside: torch.Tensor) -> Encoded:
-        """Encode source (batch, height, width · channels) as one state per patch."""
-        (down, across), side = self.grid, self.patch
-        pixels = source.values.view(-1, down, side, across, side, self.channels)
-        patches = pixels.transpose(2, 3).reshape(len(pixels), down * across, -1)  # (batch, patches, patch² · channels)
-        return super().forward(Padded(patches, torch.ones_like(patches[..., 0], dtype=torch.bool)), *beside)
-
-
-def build(config: Config, shapes: Shapes) -> EncoderWithHead:
-    shape = shapes.source
-    if not isinstance(shape, Picture):
-        raise UserError(f"vit reads pictures and got {shape}: choose another model or task.")
+def patch_encoder(config: PatchSettings, shape: Picture, *, class_token: bool) -> PatchEncoder:
+    """Build the encoder of patches; a class token is a learned vector before them."""
     if shape.height % config.patch or shape.width % config.patch:
         raise UserError(
             f"A picture of {shape.height} x {shape.width} pixels cannot be cut into patches of {config.patch} x "
             f"{config.patch}: set model.patch to a divisor of both."
         )
+    rows, columns = shape.height // config.patch, shape.width // config.patch
+    first = nn.Parameter(torch.randn(config.dim) * 0.02) if class_token else None
+    places = None
+    if config.positions == "sinusoidal-2d":
+        places = GridPositions(dim=config.dim, columns=columns, lead=int(class_token))
+    stack = stack_of(config, longest=rows * columns + class_token, places=places)
+    return PatchEncoder(shape=shape, patch=config.patch, stack=stack, first=first)
+
+
+def build(config: Config, shapes: Shapes) -> EncoderWithHead:
+    shape = picture_of(shapes.source, "vit")
+    encoder = patch_encoder(config, shape, class_token=config.pool == "first")
     size_of(shapes.target, Label)
-    encoder = PatchEncoder(config, shape)
     return headed(encoder, shapes, dim=config.dim, pool=POOLS[config.pool], dropout=config.dropout)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from regard.check.faults import Checked, Finding, Summary
-from regard.config import counted
+from regard.config import counted, values_of
 from regard.data.fields import LabelField
 from regard.data.in_memory import keep_pictures
 from regard.data.pictures import Npz, PictureField, read_pictures
@@ -107,9 +107,12 @@ def new(asked: Request) -> Made:
     data = Npz(**asked.train_and_valid())
     recipe, reasons = new_labelled(asked, data, NoTokens(), {})
     train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
+    recipe = replace(recipe, train=train)
+    if "patch" not in values_of(recipe.model):
+        return recipe, reasons
     side = patch_side(*read_pictures(find(data.train, asked.folder))[0].shape[1:3])
     reasons["model.patch"] = "few patches make attention fast, and each still shows a part of the picture."
-    return replace(recipe, model=replace(recipe.model, patch=side), train=train), reasons
+    return replace(recipe, model=replace(recipe.model, patch=side)), reasons
 
 
 def patch_side(height: int, width: int) -> int:
@@ -162,7 +165,7 @@ TASK = replace(
     sources={"npz": Npz, "imported": ImportedPictures},
     tokens=NoTokens,
     model="vit",
-    contenders=("vit",),
+    contenders=("convnet", "vit"),
     demo_model="vit",
     toy=((TOY[0], "x"), (TOY[1], "y")),
     keep=keep_pictures,

@@ -3,6 +3,7 @@
 A weight fits if the new model has one of that name, shape and type, if it begins with one of `parts` or there are none,
 and if it does not depend on a vocabulary or on labels that have changed. Where the other run has no weight of that
 name, its name there may differ (ALSO): all of a language model, without its head, is an encoder under a new head.
+Learned positions of a picture's patches are interpolated where the grid has changed.
 A language model of packed texts has read <eos> before each text and never <bos>, which takes the vector of <eos>.
 """
 
@@ -24,6 +25,7 @@ from regard.data.imported_tokens import Imported
 from regard.data.sources import find
 from regard.interface import BOS, EOS, Inspects, Numbered, Shapes, UserError
 from regard.layers.lora import is_change, merged, plain_name
+from regard.layers.pictures import refitted
 from regard.models import design_of
 from regard.recipe import Recipe
 from regard.tasks.registry import TASKS
@@ -107,15 +109,17 @@ def load_fitting(model: nn.Module, recipe: Recipe, fields: Fields, base: Folder,
     for side, shape in vars(fields.shapes).items():
         if isinstance(shape, Numbered) and side in fields and meaning(fields[side]) not in known:
             other |= sized_by(recipe, fields.shapes, side)
-    own_weights = weights(model)
+    own_weights, reads = weights(model), theirs.shapes.source
     fitting: dict[str, Tensor] = {}
     for name, own in own_weights.items():
         plain = plain_name(name)
         if is_change(name) or plain in other or not plain.startswith(tuple(parts) or ""):
             continue
         found = next((saved[there] for there in names_of(plain) if there in saved), None)
-        if found is not None and not misfit({name: own}, {name: found}):
-            fitting[name] = found
+        if found is not None:
+            found = refitted(model, plain, found, reads)
+            if not misfit({name: own}, {name: found}):
+                fitting[name] = found
     if not fitting:
         raise UserError(
             f"Nothing of {base.path} fits {recipe.model_title}: choose the same model and sizes, "
