@@ -125,7 +125,7 @@ class PictureField(Field):
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         values = torch.from_numpy(np.stack(arrays).reshape(len(arrays), self.size[0], self.width)).float()
         mean, spread = (torch.from_numpy(np.tile(each, self.size[1])).float() for each in (self.mean, self.spread))
-        return Padded((values - mean) / spread, torch.ones(values.shape[:2], dtype=torch.bool))
+        return Padded(values.sub_(mean).div_(spread), torch.ones(values.shape[:2], dtype=torch.bool))
 
     def to_json(self) -> dict[str, Any]:
         return {"size": list(self.size), "mean": self.mean.tolist(), "spread": self.spread.tolist()}

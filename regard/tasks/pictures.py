@@ -20,7 +20,7 @@ from regard.data.batches import Examples
 from regard.data.corruption import Batches
 from regard.data.fields import Fields, LabelField
 from regard.data.in_memory import keep_pictures
-from regard.data.picture_cache import PictureCache, forget_pictures
+from regard.data.picture_cache import PictureCache, Size, forget_pictures
 from regard.data.picture_files import Header, PictureFile, read_header
 from regard.data.picture_sources import Npz, Pictures, file_and_label, is_npz, is_picture, picture_files
 from regard.data.pictures import PictureField, pixels_in, read_pictures, size_of
@@ -46,6 +46,7 @@ from regard.tasks.classification import LabelCorpus
 from regard.train.corpus import SHOWN_SAMPLES, Metrics, OnRead, Sides, loss_over
 
 AT_ONCE = 256  # pictures
+MOST = 1 << 22  # bytes of pictures that are read together
 LOOKED_AT = 200  # pictures from which `new` chooses a size
 SPLITS: tuple[Split, Split] = ("train", "valid")
 SIDES = (32, 48, 64)  # which it chooses from
@@ -102,8 +103,7 @@ class PictureCorpus(LabelCorpus):
         """Return the validation loss, the task's metrics and a few labels, from pictures that were decoded before."""
         examples, names = Examples(run.fields, encoded), run.fields.names()
         outputs, best = list[str](), list[list[str]]()
-        for start in range(0, len(examples), AT_ONCE):
-            some = range(start, min(start + AT_ONCE, len(examples)))
+        for some in some_at_once(range(len(examples)), at_once(run)):
             for answer in labels_of(run, examples.collate(some).to(run.device)):
                 outputs.append(answer.text)
                 best.append(top_labels(answer))
@@ -117,7 +117,19 @@ class PictureCorpus(LabelCorpus):
 
 
 def answer(run: Run, raws: Sequence[Any], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    return [label for some in some_at_once(raws, AT_ONCE) for label in labels_of(run, run.batch(source=some))]
+    return [label for some in some_at_once(raws, at_once(run)) for label in labels_of(run, run.batch(source=some))]
+
+
+def size_read(run: Run) -> Size:
+    """The size of the pictures that a run reads."""
+    field = run.fields["source"]
+    assert isinstance(field, PictureField)
+    return field.size
+
+
+def at_once(run: Run) -> int:
+    """How many pictures are read together."""
+    return max(1, min(AT_ONCE, MOST // math.prod(size_read(run))))
 
 
 def file_of(raw: Any) -> str:
@@ -156,16 +168,9 @@ def given(text: str) -> list[Any]:
     return found
 
 
-def as_read(run: Run, raw: Any) -> Any:
-    """The pixels of a picture as the run reads them."""
-    field = run.fields["source"]
-    assert isinstance(field, PictureField)
-    return pixels_in(raw, field.size)
-
-
 def look(run: Run, raw: Any, target: str | None = None, layer: int | None = None) -> PictureMap:
     """Which patches decided: attention rollout, or the gradient of ln P(label) where nothing attends."""
-    picture = as_read(run, raw)
+    picture = pixels_in(raw, size_read(run))
     batch = run.batch(source=[picture])
     weights, kind = rollout(run.model, batch), "attention rollout"
     if weights is None or target is not None:  # attention does not depend on the label that is asked about
@@ -181,7 +186,7 @@ def look(run: Run, raw: Any, target: str | None = None, layer: int | None = None
 
 def look_closely(run: Run, raw: Any, target: str | None = None) -> Sentence:
     """The same, and the attention of each head from the class token, or its mean over positions where there is none."""
-    picture = as_read(run, raw)
+    picture = pixels_in(raw, size_read(run))
     seen = look(run, picture, target)
     shape, model = seen.weights.shape, cast(Classifies, run.model)
     rows, columns = (tuple(f"{axis}{n + 1}" for n in range(size)) for axis, size in zip("rc", shape, strict=True))
