@@ -35,6 +35,7 @@ from regard.score.metrics import (
     TAG_MATTHEWS,
     TAG_METRICS,
     TER,
+    TOP_5,
     TRANSLATION_METRICS,
     Metric,
     by_length,
@@ -180,7 +181,7 @@ def test_nothing_improves_on_the_references(metric: Metric) -> None:
 
 
 def test_metrics_are_found_by_key() -> None:
-    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS)
+    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS, TOP_5)
     assert set(METRICS) == {*(metric.key for metric in every)}
     assert all(METRICS[metric.key].better == metric.better for metric in every)
     assert {metric.key for metric in every if metric.better == "lower"} == {

@@ -147,7 +147,7 @@ def test_every_command_serves_pictures(call: Call, place: Path) -> None:
     assert "pictures" in call("runs", ".").out
     done = call("compare", "run", "--test", test, "-o", "r.html", "--threads", 1)
     assert done.code == 0 and "accuracy" in done.out, done.err
-    answer = load("run").predict([read_pictures(test)[0][0]])[0]
+    answer = load("run").predict([next(read_pictures(test))[0]])[0]
     assert answer.text == lines[0].split("\t")[0]
 
 
@@ -181,16 +181,16 @@ def test_a_convolutional_network_is_trained_and_looked_into_like_the_others(call
 def test_a_file_that_holds_no_pictures_is_a_sentence(tmp_path, arrays, said):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(UserError, match=said):
-        read_pictures(tmp_path / "x.npz")
+        list(read_pictures(tmp_path / "x.npz"))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"just text\n"])
 def test_a_file_of_another_format_is_a_sentence(tmp_path, content):
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(UserError, match="cannot be read as pictures"):
-        read_pictures(tmp_path / "x.npz")
+        list(read_pictures(tmp_path / "x.npz"))
     with pytest.raises(UserError, match="does not exist"):
-        read_pictures(tmp_path / "y.npz")
+        list(read_pictures(tmp_path / "y.npz"))
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_a_small_file_that_unpacks_to_much_is_refused_before_it_is_unpacked(tmp_
         content[at : at + 4] = (4_294_967_294).to_bytes(4, "little")
     path.write_bytes(bytes(content))
     with pytest.raises(UserError, match="it unpacks to 8.6 GB"):
-        read_pictures(path)
+        list(read_pictures(path))

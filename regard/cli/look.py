@@ -13,7 +13,7 @@ import typer
 
 from regard.cli.options import Json, Output, RunFolder, Threads, TrustCode
 from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, show_table, written_to
-from regard.config import UserError
+from regard.config import UserError, counted
 from regard.data.text import encodable
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ TAKES = {  # the options that each mode takes
 def look(
     run: RunFolder,
     sentence: Annotated[str | None, typer.Argument()] = None,
-    # a text, or a file of texts, one per line: its first line, with --html all of them; for pictures FILE.npz:3
+    # a text, or a file of texts, one per line: its first line, with --html all of them; for pictures a file, a folder
+    # or FILE.npz:3
     target: str | None = None,  # the translation of the sentence; by default the model's own
     layer: int | None = None,  # show this attention layer; by default the mean of several
     gates: bool = False,  # show what the gates of a recurrent model let in, keep and output at each token
@@ -95,8 +96,11 @@ def say_what_was_shown(run: Run, given: str, texts: list[Any], *, every: bool) -
     """Print what could surprise: only a file's first line was shown, or a text could be the name of a file."""
     from regard.predict.inputs import typed_text
 
-    if len(texts) > 1 and not every:
+    if len(texts) > 1 and not every and run.task.given is typed_text:
         err.print(f"{given} is a file: this is the first of its {len(texts):,} lines; --html shows all of them.")
+    elif len(texts) > 1 and not every:
+        amount = counted(len(texts), run.task.words.example)
+        err.print(f"{given} has {amount}: this is the first of them; --html shows all.")
     elif run.task.given is typed_text and not os.path.exists(given):
         say_if_text(given)
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 @options_of(Decoding, leave_out=("longest_source", "batch_tokens"))
 def predict(
     paths: Annotated[list[str], typer.Argument(metavar="RUN … [FILE | TEXT]")],
-    # a run folder, or several (ensemble); a file of inputs, one per line, or a text; by default standard input
+    # a run folder, or several (ensemble); a file of inputs, one per line, or a text; by default standard input; for
+    # pictures one file or several, folders of them, tables of their names or .npz files
     prompt: str | None = None,  # continue this text, and show the continuation as it is generated
     output: Output = None,  # write to a file; by default standard output
     conll: bool = False,  # tagging: write one word and its tag per line, and a blank line after each sentence
@@ -56,11 +58,14 @@ def predict(
     from regard.show.progress import counting_bar
     from regard.tasks import nothing
 
-    # every path is a run, except a last one that is no folder
-    folders, last = (paths[:-1], paths[-1]) if len(paths) > 1 and not os.path.isdir(paths[-1]) else (paths, None)
-    refuse_loose_words(paths[1:])
-    run = as_one(load_runs([Path(folder) for folder in folders], threads=threads, device=device, trust_code=trust_code))
-    task = run.task
+    folders, given = runs_and_inputs(paths)
+    runs = load_runs(folders, threads=threads, device=device, trust_code=trust_code)
+    task = runs[0].task
+    reads_text = task.inputs is text_lines
+    if reads_text:
+        refuse_several(given)
+    run = as_one(runs)
+    last = given[-1] if given and reads_text else None
     how = decoding(run, {key: value for key, value in settings.items() if value is not None})
     if conll and task.columns is nothing:
         raise UserError(f"--conll is for tags: {run.model_title} gives none; leave it out.")
@@ -74,7 +79,8 @@ def predict(
             )
         if last is not None:
             raise UserError("--prompt and a FILE exclude each other: give one of them.")
-    file = None if last is None else named_file(last) if task.inputs is text_lines else Path(last)
+    file = None if last is None else named_file(last)
+    files: list[Path | None] = [file] if reads_text else [Path(each) for each in given] or [None]
     text = last if file is None and last is not None else prompt
     shown_as_it_comes = not vectors and output is None and not as_json and how is not None and how.width == 1
     if text is not None and shown_as_it_comes and task.stream is not nothing:
@@ -83,15 +89,16 @@ def predict(
         write_now("\n", sys.stdout)
         say_if_text(last)
         return
-    if file and output and output.is_file() and os.path.realpath(file) == os.path.realpath(output):
+    if output and output.is_file() and os.path.realpath(output) in (os.path.realpath(each) for each in files if each):
         raise UserError(f"{output} is the input, which -o would replace: choose another name.")
-    interactive = file is None and text is None and sys.stdin.isatty()
+    interactive = reads_text and file is None and text is None and sys.stdin.isatty()
     if interactive:
         err.print("Type a line and press Enter; Ctrl-D ends.")
-    raws = iter([encodable(text)]) if text is not None else task.inputs(file, errors)
+    every = [iter([encodable(text)])] if text is not None else [task.inputs(each, errors) for each in files]
+    raws = chain.from_iterable(every)
     # a bar would disturb answers on the screen
     watched = err.is_terminal and text is None and not (interactive or (output is None and out.is_terminal))
-    total = inputs_in(task, file) if watched else None
+    total = inputs_in(task, files) if watched else None
     if vectors:
         with written_to(output) as write:
             for number, vector in enumerate(vectors_of(run, raws, pool), start=1):
@@ -124,21 +131,35 @@ def vectors_of(run: Run, raws: Iterable[Any], pool: Literal["mean", "first", "la
             yield [float(f"{number:.7g}") for number in vector.tolist()]
 
 
-def inputs_in(task: Task, file: Path | None) -> int | None:
-    """Count the inputs of a file, also as standard input; None where it cannot be read twice."""
-    if not (file.is_file() if file else sys.stdin.buffer.seekable()) or str(file).startswith("/dev/"):
-        return None
-    count = sum(1 for _ in task.inputs(file, "replace"))
-    if file is None:
+def inputs_in(task: Task, files: Sequence[Path | None]) -> int | None:
+    """Count the inputs of files, or of standard input; None where one cannot be read twice."""
+    for file in files:
+        again = file.is_file() or file.is_dir() if file else sys.stdin.buffer.seekable()
+        if not again or str(file).startswith("/dev/"):
+            return None
+    count = sum(1 for file in files for _ in task.inputs(file, "replace"))
+    if None in files:
         sys.stdin.buffer.seek(0)
     return count
 
 
-def refuse_loose_words(paths: Sequence[str]) -> None:
-    """Refuse a sentence whose words are separate arguments."""
-    words = [path for path in paths if not os.path.exists(path)]
+def runs_and_inputs(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The first path is a run, and so are those after it that are run folders; what follows them are inputs."""
+    from regard.checkpoint import Folder
+
+    first = next((n for n, path in enumerate(paths) if n and not Folder(path).config.is_file()), len(paths))
+    return [Path(path) for path in paths[:first]], list(paths[first:])
+
+
+def refuse_several(given: Sequence[str]) -> None:
+    """Refuse more than one file or text, words of a sentence that is not in quotes, and a folder that is no run."""
+    from regard.checkpoint import Folder
+
+    words = [path for path in given if not os.path.exists(path)]
     if len(words) > 1 and not any("/" in word for word in words):
-        raise UserError(f"{' '.join(paths)!r} is not one argument but {len(paths)}: put a text in quotes.")
+        raise UserError(f"{' '.join(given)!r} is not one argument but {len(given)}: put a text in quotes.")
+    for path in given if os.path.isdir("".join(given[-1:])) else given[:-1]:
+        Folder(path).must_exist()
 
 
 def decoding(run: Run, given: dict[str, Any]) -> Decoding | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 200  # characters of a text
 MORE_VALID = "name a validation file (regard new … --valid FILE), or give more data."
+PREPARING = "Preparing the data …"
 LEFT = "Left without saving; the same command resumes from the last checkpoint."
 ENOUGH_TO_JUDGE = 5.0  # seconds of training after which the remaining time can be estimated
 
@@ -56,8 +57,12 @@ def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[
     go_on_unread()
     with Folder(folder).only_writer():
         with saying("Interrupted before the first step; the same command starts again."):
-            with err.status("Preparing the data …"):
-                session = Session(recipe, folder, device=device)
+            with err.status(PREPARING) as status:
+
+                def on_read(read: int, every: int) -> None:
+                    status.update(f"{PREPARING} {read:,} of {counted(every, recipe.task.words.example)}")
+
+                session = Session(recipe, folder, device=device, on_read=on_read)
             show_plan(session)
         yield session
 

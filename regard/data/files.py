@@ -18,7 +18,7 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 from regard.config import UserError
 
@@ -226,19 +226,30 @@ def new_file(path: Path) -> BinaryIO:
     return path.open("xb")
 
 
+def open_growing(path: Path) -> BinaryIO:
+    """Open a file of a run to read it and to append to it; it is created if there is none."""
+    handle = _open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise OSError(errno.EEXIST, "it is not a regular file, or it has a second name (a hard link)")
+        return cast(BinaryIO, os.fdopen(handle, "r+b", buffering=0))
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def write_whole(file: BinaryIO, content: bytes) -> None:
+    """Write all of this to an unbuffered file, which may take less at a time."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file.fileno(), rest) :]
+
+
 def append(path: Path, text: str) -> None:
     """Append to a file of a run lines with one write; they start on a new line even if an earlier write was cut off."""
-    with writing(path):
-        handle = _open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK)
-        try:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                raise OSError(errno.EEXIST, "it is not a regular file, or it has a second name (a hard link)")
-            size = found.st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            rest = ("\n" * torn + text).encode()
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with writing(path), open_growing(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        write_whole(file, ("\n" * torn + text).encode())
+        os.fsync(file.fileno())

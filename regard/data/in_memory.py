@@ -3,6 +3,7 @@ gone when the program ends, and can be resumed, checked and scored from its fold
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
@@ -13,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from regard.config import UserError, counted
-from regard.data.files import new_file
+from regard.data.files import new_file, write_atomically
+from regard.data.picture_files import is_pillow, png_of
 
 FIELDS = ("source", "target")  # of a line of JSONL
+PICTURE, LABEL = "file", "label"  # of a line of JSONL with pictures
+FILES = "pictures"  # the folder of those that had no file
 Kept = dict[str, Any]  # the arguments of `new` for what was written: its file, its fields
 
 
@@ -141,10 +145,35 @@ def keep_texts(rows: Iterable[Any], place: Path) -> Kept:
 
 
 def keep_pictures(rows: Iterable[Any], place: Path) -> Kept:
-    """Arrays of uint8 (height, width[, channels]) and a label each, as one .npz."""
-    path = place.with_suffix(".npz")
-    images, labels = zip(*pairs_in(rows), strict=True)
-    stacked = np.stack([np.asarray(image) for image in images])
-    with new_file(path) as file:
-        np.savez(file, images=stacked, labels=np.array([str(name) for name in labels]))
-    return {"file": path}
+    """Arrays of uint8 (height, width[, channels]) of one size and a label each, as one .npz; otherwise files, Pillow's
+    pictures and arrays, as a table of files and labels: what has no file yet gets one."""
+    pairs = list(pairs_in(rows))
+    shapes = {picture.shape if isinstance(picture, np.ndarray) else None for picture, _ in pairs}
+    if len(shapes) == 1 and None not in shapes:
+        images, labels = zip(*pairs, strict=True)
+        path = place.with_suffix(".npz")
+        with new_file(path) as file:
+            np.savez(file, images=np.stack(images), labels=np.array([str(name) for name in labels]))
+        return {"file": path}
+    path = place.with_suffix(".jsonl")
+    with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
+        for number, (picture, label) in enumerate(pairs, start=1):
+            name = str(_picture_file(picture, place.with_name(FILES), number))
+            file.write(json.dumps({PICTURE: name, LABEL: str(label)}, ensure_ascii=False) + "\n")
+    return {"file": path, "source": PICTURE, "target": LABEL}
+
+
+def _picture_file(picture: Any, folder: Path, number: int) -> Path:
+    """The file of a picture: its own, or one that is named by what it holds, so that other data replaces none."""
+    if isinstance(picture, str | Path):
+        return Path(picture).absolute()
+    if isinstance(picture, np.ndarray) and picture.dtype != np.uint8:
+        raise UserError(f"Picture {number} is an array of {picture.dtype}: give whole numbers from 0 to 255 (uint8).")
+    if not isinstance(picture, np.ndarray) and not is_pillow(picture):
+        given = f"Picture {number} is {str(picture)[:80]!r}"
+        raise UserError(f"{given}: give the name of a file, Pillow's Image, or an array of uint8.")
+    content = png_of(picture)
+    file = folder / f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.png"
+    if not file.exists():
+        write_atomically(file, content, own=True)
+    return file

@@ -1,110 +1,176 @@
-"""Pictures and their labels from .npz files: `images` (count, height, width[, channels]) uint8, `labels` (count,), and
-`names` of the labels where those are numbers."""
+"""Pictures as numbers: their field, and .npz files of them.
+
+An .npz file has `images` (count, height, width[, channels]) uint8, `labels` (count,), and `names` of the labels where
+those are numbers. It is read in parts.
+"""
 
 from __future__ import annotations
 
+import math
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 
 from regard.config import counted
 from regard.data.fields import MULTIPLE, Array, Field
 from regard.data.files import open_regular
-from regard.data.sources import Line, TrainAndValid
-from regard.data.text import Report
+from regard.data.picture_cache import Pixels, Size
+from regard.data.picture_files import PictureFile, is_pillow, pixels_of, refused
 from regard.interface import Padded, Picture, UserError
 
 MOST = 8_000_000_000  # bytes of pictures and labels, unpacked
+AT_ONCE = 1 << 20  # bytes of pictures that are read together
+IMAGES = "images.npy"  # its name inside the archive
 
 
-def read_pictures(path: Path) -> tuple[Array, list[str]]:
-    """(count, height, width, channels), and a label each."""
+def read_pictures(path: Path) -> Iterator[tuple[Pixels, str]]:
+    """Each picture of an .npz file, (height, width, channels), and its label."""
     try:
         with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
             if (size := sum(part.file_size for part in file.zip.infolist())) > MOST:
                 raise ValueError(f"it unpacks to {size / 1e9:.1f} GB, and {MOST / 1e9:.1f} GB is the most")
             if not {"images", "labels"} <= set(file.files):
                 raise ValueError(f"it has {', '.join(file.files) or 'no arrays'}, not images and labels")
-            images, labels = file["images"], file["labels"]
+            labels = file["labels"]
             names = file["names"] if "names" in file.files else None
-        if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
-            wanted = "uint8 (count, height, width), perhaps with 1 or 3 channels"
-            raise ValueError(f"its images are {images.dtype} {images.shape}, not {wanted}")
-        if labels.shape != images.shape[:1] or 0 in images.shape[1:]:
-            raise ValueError(f"it has {counted(len(labels), 'label')} for images of shape {images.shape}")
-        if names is not None:
-            labels = np.asarray(names)[labels.astype(np.int64)]
+            if names is not None:
+                labels = np.asarray(names)[labels.astype(np.int64)]
+            read = 0
+            for some in _parts(file, len(labels)):
+                read += len(some)
+                yield from zip(some, map(str, labels[read - len(some) : read]), strict=True)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; check the spelling and the folder.") from None
-    except (OSError, ValueError, IndexError, TypeError, EOFError, zipfile.BadZipFile) as problem:
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         raise UserError(f"{path} cannot be read as pictures ({problem}): give an .npz of images and labels.") from None
-    return images.reshape(*images.shape[:3], -1), [str(label) for label in labels]
 
 
-class Npz(TrainAndValid):
-    """One .npz file of pictures and their labels."""
-
-    def read(self, path: Path, report: Report | None) -> Iterator[Line]:
-        for number, (picture, label) in enumerate(zip(*read_pictures(path), strict=True), start=1):
-            if not label.strip():
-                raise UserError(f"Picture {number} of {path} has an empty label: give it a label, or remove it.")
-            yield number, picture, label
+def _parts(file: Any, labels: int) -> Iterator[Array]:
+    """The images of an open .npz file, some at a time: (some, height, width, channels)."""
+    with file.zip.open(IMAGES) as stream:
+        if npy.read_magic(stream) != (1, 0):
+            raise ValueError("its images were saved in another version of the format")
+        shape, by_column, dtype = npy.read_array_header_1_0(stream)
+        if dtype != np.uint8 or len(shape) not in (3, 4) or shape[3:] not in ((), (1,), (3,)):
+            wanted = "uint8 (count, height, width), perhaps with 1 or 3 channels"
+            raise ValueError(f"its images are {dtype} {shape}, not {wanted}")
+        if shape[:1] != (labels,) or 0 in shape[1:]:
+            raise ValueError(f"it has {counted(labels, 'label')} for images of shape {shape}")
+        size = (*shape[1:3], *(shape[3:] or (1,)))
+        if by_column:
+            yield file["images"].reshape(-1, *size)
+            return
+        left, each = shape[0], math.prod(size)
+        if left * each > file.zip.getinfo(IMAGES).file_size:
+            raise EOFError(f"it is too small for images of shape {shape}")
+        while left:
+            some = min(left, max(1, AT_ONCE // each))
+            content = stream.read(some * each)
+            if len(content) < some * each:
+                raise EOFError("it ends too early")
+            yield np.frombuffer(content, np.uint8).reshape(some, *size)
+            left -= some
 
 
 class PictureField(Field):
-    """A picture as rows of pixels, standardised by the mean and the spread of the training pictures."""
+    """A picture as rows of pixels, standardised by the mean and the spread of each channel of the training pictures.
+
+    It reads files and Pillow's pictures of any size, and arrays of its own.
+    """
 
     kind = "picture"
     dtype = np.uint8
 
-    def __init__(self, height: int, width: int, channels: int, mean: float, spread: float) -> None:
-        self.size = (height, width, channels)
+    def __init__(
+        self, height: int, width: int, channels: int, mean: float | Sequence[float], spread: float | Sequence[float]
+    ) -> None:
+        self.size: Size = (height, width, channels)
         self.width = width * channels
-        self.mean, self.spread = mean, spread
+        self.mean, self.spread = np.broadcast_to(mean, channels), np.broadcast_to(spread, channels)
 
     @classmethod
-    def train(cls, raws: Iterable[Array]) -> PictureField:
-        pictures = list(raws)
-        if not pictures:
+    def train(cls, raws: Iterable[Any]) -> PictureField:
+        size: Size | None = None
+        count, sums = 0, np.zeros((2, 1), np.int64)
+        for raw in raws:
+            if size is None:
+                size = size_of(raw)
+                sums = np.zeros((2, size[2]), np.int64)
+            pixels = pixels_in(raw, size).reshape(-1, size[2]).astype(np.int64)
+            sums += pixels.sum(0), np.square(pixels).sum(0)
+            count += len(pixels)
+        if size is None:
             raise UserError("There are no pictures to learn from: give at least one.")
-        floats = (picture.astype(np.float64) for picture in pictures)
-        mean, square = np.mean([[pixels.mean(), np.square(pixels).mean()] for pixels in floats], axis=0)
-        height, width, channels = pictures[0].shape
-        return cls(height, width, channels, float(mean), float(max(1.0, np.sqrt(max(0.0, square - mean**2)))))
+        mean, square = sums / count
+        return cls(*size, mean, np.sqrt(np.maximum(1.0, square - mean**2)))
 
     @property
     def shape(self) -> Picture:
         return Picture(*self.size)
 
     def encode(self, raws: Sequence[Any], *, continued: bool = False) -> list[Array]:
-        for raw in raws:
-            if np.shape(raw) != self.size:
-                raise UserError(
-                    f"A picture of shape {np.shape(raw)} was given, and this model reads {self.size} (height, width, "
-                    "channels): resize it first."
-                )
-        return [np.asarray(raw, np.uint8).reshape(-1) for raw in raws]
+        return [pixels_in(raw, self.size).reshape(-1) for raw in raws]
 
     def is_one(self, raw: Any) -> bool:
-        return np.shape(raw)[:2] == self.size[:2] if hasattr(raw, "shape") else False
+        if isinstance(raw, np.ndarray):
+            return bool(raw.shape[:2] == self.size[:2])
+        return isinstance(raw, str | Path | PictureFile) or is_pillow(raw)
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:
         values = torch.from_numpy(np.stack(arrays).reshape(len(arrays), self.size[0], self.width)).float()
-        return Padded((values - self.mean) / self.spread, torch.ones(values.shape[:2], dtype=torch.bool))
+        mean, spread = (torch.from_numpy(np.tile(each, self.size[1])).float() for each in (self.mean, self.spread))
+        return Padded(values.sub_(mean).div_(spread), torch.ones(values.shape[:2], dtype=torch.bool))
 
     def to_json(self) -> dict[str, Any]:
-        return {"size": list(self.size), "mean": self.mean, "spread": self.spread}
+        return {"size": list(self.size), "mean": self.mean.tolist(), "spread": self.spread.tolist()}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> PictureField:
+        """Where mean and spread are one number each, all channels have it."""
         size: Any = saved.get("size")
-        numbers: Any = [saved.get("mean"), saved.get("spread")]
         if not (isinstance(size, list) and len(size) == 3 and all(type(n) is int and 0 < n < 1 << 16 for n in size)):
             raise ValueError("its picture has no size")
-        if not all(isinstance(number, float) and np.isfinite(number) for number in numbers) or numbers[1] <= 0:
+        both: list[Any] = [saved.get("mean"), saved.get("spread")]
+        lists = [each if isinstance(each, list) else [each] * size[2] for each in both]
+        numbers = [number for each in lists for number in each]
+        if not all(isinstance(number, float) and np.isfinite(number) for number in numbers) or min(lists[1]) <= 0:
             raise ValueError("its mean or spread is not a number")
-        return cls(*size, *numbers)
+        if any(len(each) != size[2] for each in lists):
+            raise ValueError("its mean or spread is not one number for each channel")
+        return cls(*size, *lists)
+
+
+def size_of(raw: Any) -> Size:
+    """The size of the pixels that a training picture has."""
+    if isinstance(raw, PictureFile):
+        if raw.size is None:
+            raise UserError(f'{raw.path} may have any size: set data.name to "pictures", and data.side.')
+        return raw.size
+    height, width, channels = raw.shape
+    return height, width, channels
+
+
+def pixels_in(raw: Any, size: Size) -> Pixels:
+    """The pixels of a picture: a file, or its name; Pillow's; or an array of exactly this size."""
+    if isinstance(raw, str | Path):
+        raw = PictureFile(Path(raw))
+    if isinstance(raw, PictureFile):
+        return raw.pixels(size)
+    if is_pillow(raw):
+        with refused("What was given"):
+            return pixels_of(raw, size)
+    array = np.asarray(raw)
+    if array.shape != size and (*array.shape, 1) != size:
+        raise UserError(
+            f"A picture of shape {array.shape} was given, and this model reads {size} (height, width, channels): "
+            "resize it first, or give it as a file or as Pillow's Image, which are resized."
+        )
+    if array.dtype != np.uint8 and not (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255):
+        raise UserError(f"A picture of {array.dtype} was given: give whole numbers from 0 to 255 (uint8).")
+    return array.astype(np.uint8, copy=False).reshape(size)

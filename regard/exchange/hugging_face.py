@@ -59,6 +59,7 @@ SHARD = re.compile(r"[\w.-]+\.(safetensors|bin)")
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 RESTORE = "restore the folder's own file"
 OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of norms, in files from before 2020
+STANDARDISED = {"mean": "image_mean", "spread": "image_std"}  # of pixels from 0 to 1
 ONLY_IN_TRAINING = ("generator.", "follows.")  # parts of ours that serve pre-training alone
 LEFT_OUT = re.compile(  # buffers, and other names of weights that are shared
     r"position_ids$|attn\.(masked_)?bias$|embed_tokens\.|decoder\.(weight|bias)$|embed_positions\."
@@ -289,11 +290,15 @@ def picture_field(config: Mapping[str, Any], folder: Path) -> PictureField:
     try:
         if not how.get("do_rescale", True) or not how.get("do_normalize", True):
             raise ValueError("it gives pixels another scale")
-        (mean,), (spread,) = ({*how.get(key, [0.5])} for key in ("image_mean", "image_std"))
-        about = {"mean": 255.0 * mean, "spread": 255.0 * spread}
-        return PictureField.from_json({"size": [height, width, config.get("num_channels", 3)], **about})
+        channels = config.get("num_channels", 3)
+        each = {ours: how.get(theirs, [0.5]) for ours, theirs in STANDARDISED.items()}
+        about = {
+            key: [255.0 * number for number in (some * channels if len(some) == 1 else some)]
+            for key, some in each.items()
+        }
+        return PictureField.from_json({"size": [height, width, channels], **about})
     except (ValueError, TypeError):
-        wrong = "does not standardise all colours of a picture alike, or has no valid size of pictures"
+        wrong = "does not standardise the colours of a picture, or has no valid size of pictures"
         raise UserError(f"{folder} {wrong}: it cannot be imported.") from None
 
 
@@ -494,7 +499,7 @@ def rows_and_specials(texts: Mapping[str, Tokenizer], family: Family) -> tuple[V
 
 
 def write_preprocessor(picture: PictureField, folder: Path) -> None:
-    height, width, channels = picture.size
+    height, width, _ = picture.size
     how = {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
@@ -502,7 +507,7 @@ def write_preprocessor(picture: PictureField, folder: Path) -> None:
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": [picture.mean / 255] * channels,
-        "image_std": [picture.spread / 255] * channels,
+        "image_mean": (picture.mean / 255).tolist(),
+        "image_std": (picture.spread / 255).tolist(),
     }
     write_atomically(folder / "preprocessor_config.json", json.dumps(how, indent=2) + "\n")

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import numpy as np
+
 from regard.config import UserError
+from regard.data.picture_files import PictureFile
 from regard.data.text import encodable, read_lines, whole_lines
 
 LIKE_A_FILE = re.compile(r"\S*(/\S*|\w\.[A-Za-z]\w{0,7})")
 AT_ONCE = 512  # inputs that are predicted together
-CHARACTERS = 1 << 22  # and no more characters than this, where a single one has not more
+CHARACTERS = 1 << 22  # and no more characters, or bytes of pixels, than this, where a single one has not more
 
 T = TypeVar("T")
 
@@ -29,12 +32,21 @@ def some_at_once(items: Iterable[T], count: int = AT_ONCE) -> Iterator[list[T]]:
     room = CHARACTERS
     for item in items:
         some.append(item)
-        room -= sum(map(len, item)) if isinstance(item, tuple) else len(item) if isinstance(item, str) else 0
+        room -= weight(item)
         if len(some) == count or room <= 0:
             yield some
             some, room = [], CHARACTERS
     if some:
         yield some
+
+
+def weight(item: object) -> int:
+    """The characters of an input, or the bytes of its pixels; of all parts of an example."""
+    if isinstance(item, tuple):
+        return sum(map(weight, item))
+    if isinstance(item, np.ndarray | PictureFile):
+        return item.nbytes
+    return len(item) if isinstance(item, str) else 0
 
 
 def text_lines(file: Path | None, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:

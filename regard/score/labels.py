@@ -6,17 +6,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from heapq import nlargest
 from itertools import zip_longest
 from operator import add
+from typing import Any
 
 import numpy as np
 
 from regard.config import counted
 from regard.data.spans import found_spans, mark_spans
 from regard.interface import UserError
+from regard.predict.decoding import Prediction
 from regard.run import Run
 from regard.score.bootstrap import CONFIDENCE, interval
-from regard.score.metrics import ACCURACY, LABEL_METRICS, MACRO_F1, MATTHEWS, TAG_F1, TAG_METRICS, Metric
+from regard.score.metrics import ACCURACY, LABEL_METRICS, MACRO_F1, MATTHEWS, TAG_F1, TAG_METRICS, TOP, TOP_5, Metric
 from regard.score.result import Options, Scored
 
 NOTE = f"in brackets: {CONFIDENCE} % confidence intervals, by bootstrap"
@@ -61,9 +64,36 @@ def _scores(pairs: list[tuple[str, str]], f1: float, spans: dict[str, tuple[int,
 
 
 def score_labels(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
-    gold, answers = _gold_and_answers(runs, examples, asked)
+    return _labels_shown(runs[0], *_gold_and_answers(runs, examples, asked))
+
+
+def score_top_labels(runs: Sequence[Run], examples: Sequence[tuple[Any, str]], asked: Options) -> Scored:
+    """The same, and top-5 accuracy where there are more than five labels."""
+    run, gold = runs[0], _gold(runs, examples)
+    answers, best = list[str](), list[list[str]]()
+    for _, answer in run.answers((source for source, _ in examples), None):
+        answers.append(answer.text)
+        best.append(top_labels(answer))
+        if asked.on_answer is not None:
+            asked.on_answer(answer.text)
+    shown = _labels_shown(run, gold, answers)
+    if len(run.fields.names()) > TOP:
+        value, known = TOP_5.of(best, gold), interval(TOP_5, best, gold)
+        shown.lines.insert(1, f"top-5      {value:7.2f}   {shown_interval(known)}")
+        shown.facts[TOP_5.key] = value
+        shown.facts["intervals"][TOP_5.key] = known
+    return shown
+
+
+def top_labels(answer: Prediction) -> list[str]:
+    """The most probable labels, at most TOP of them."""
+    shares = answer.probabilities or {answer.text: 1.0}
+    return nlargest(TOP, shares, key=shares.__getitem__)
+
+
+def _labels_shown(run: Run, gold: list[str], answers: list[str]) -> Scored:
     shown = _shown(label_scores(gold, answers), "example", intervals(LABEL_METRICS, gold, answers))
-    known = set(runs[0].fields.names())
+    known = set(run.fields.names())
     if (unknown := sorted({*gold} - known)) and known:
         rows = counted(sum(label not in known for label in gold), "example")
         some = f"{', '.join(unknown[:5])}{' …' if unknown[5:] else ''}"
@@ -100,13 +130,19 @@ def shown_interval(known: tuple[float, float], form: str = ".2f") -> str:
     return f"[{known[0]:{form}}, {known[1]:{form}}]"
 
 
-def _gold_and_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> list[list[str]]:
+def _gold_and_answers(
+    runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options
+) -> tuple[list[str], list[str]]:
+    gold = _gold(runs, examples)
+    return gold, runs[0].texts([source for source, _ in examples], asked.how, asked.on_answer)
+
+
+def _gold(runs: Sequence[Run], examples: Sequence[tuple[Any, str]]) -> list[str]:
     if len(runs) > 1:
         raise UserError(f"Answers are scored one run at a time, and there are {len(runs)}: give one run.")
     if odd := [example for example in examples if len(example) != 2]:
         raise UserError(f"{str(odd[0])[:80]!r} is not an input and its right answer: give two parts in each example.")
-    sources, gold = ([example[side] for example in examples] for side in range(2))
-    return [gold, runs[0].texts(sources, asked.how, asked.on_answer)]
+    return [gold for _, gold in examples]
 
 
 def _shown(found: LabelsScored, unit: str, known: dict[str, tuple[float, float]]) -> Scored:

@@ -32,6 +32,7 @@ Labels = Sequence[Sequence[str]]  # the labels of each example
 ORDER = 4  # longest word n-gram of BLEU
 RECALL = 2  # chrF weighs recall twice as much as precision
 LARGEST = 700.0  # nats per token; exp of more would overflow
+TOP = 5  # labels
 FEWEST = 20  # examples for a figure to be of use
 BUCKETS = (10, 20, 30, 40)  # longest source of each bucket, in words; one more bucket has the longer ones
 
@@ -284,6 +285,16 @@ MATTHEWS = Metric(
 )
 TAG_MATTHEWS = replace(MATTHEWS, statistics=_of_tags(_counts))
 LABEL_METRICS = (ACCURACY, MACRO_F1, MATTHEWS)
+# its outputs are the TOP most probable labels of each example; of use where there are more labels than that
+TOP_5 = Metric(
+    "top_5",
+    "top-5 accuracy",
+    "higher",
+    lambda outputs, references: _table(([b in a, 1] for a, b in zip(outputs, references, strict=True)), 2),
+    percentage,
+    lambda: "share of labels among the five most probable",
+    "%",
+)
 TAG_METRICS = (TAG_F1, TAG_ACCURACY)
 
 

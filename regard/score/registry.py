@@ -11,6 +11,7 @@ from regard.score.metrics import (
     NUMBER_METRICS,
     PERPLEXITY,
     TAG_METRICS,
+    TOP_5,
     TRANSLATION_METRICS,
 )
 
@@ -23,6 +24,7 @@ METRICS = {
         *TRANSLATION_METRICS,
         *CAPTION_METRICS,
         *LABEL_METRICS,
+        TOP_5,
         *TAG_METRICS,
         *NUMBER_METRICS,
         *ANSWER_METRICS,

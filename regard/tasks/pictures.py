@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from regard.check.faults import Checked, Finding, Summary
-from regard.config import counted, values_of
-from regard.data.fields import LabelField
+from regard.check.pictures import check_pictures
+from regard.config import values_of
+from regard.data.augmentation import augmented
+from regard.data.batches import Examples
+from regard.data.corruption import Batches
+from regard.data.fields import Fields, LabelField
 from regard.data.in_memory import keep_pictures
-from regard.data.pictures import Npz, PictureField, read_pictures
-from regard.data.sources import UNDECIDED, Imported, find
-from regard.interface import Classifies, UserError
+from regard.data.picture_cache import PictureCache, Size, forget_pictures
+from regard.data.picture_files import Header, PictureFile, read_header
+from regard.data.picture_sources import Npz, Pictures, file_and_label, is_npz, is_picture, picture_files
+from regard.data.pictures import PictureField, pixels_in, read_pictures, size_of
+from regard.data.sources import UNDECIDED, Imported, Split, find
+from regard.data.text import one_line
+from regard.interface import Classifies, Sample, UserError
 from regard.layers.attention import watch
 from regard.look.weights import NOT_ATTENTION, inside, label_gradient, rollout
-from regard.new.choices import Made, Request
+from regard.new.choices import Made, Reasons, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import some_at_once
 from regard.predict.labels import labels_of
 from regard.recipe import Recipe
 from regard.run import Run
+from regard.score.labels import score_top_labels, top_labels
+from regard.score.metrics import TOP, TOP_5
 from regard.show.attention_page import Sentence, View
 from regard.show.picture_map import PictureMap
 from regard.tasks import nothing
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
+from regard.train.corpus import SHOWN_SAMPLES, Metrics, OnRead, Sides, loss_over
 
 AT_ONCE = 256  # pictures
+MOST = 1 << 22  # bytes of pictures that are read together
+LOOKED_AT = 200  # pictures from which `new` chooses a size
+SPLITS: tuple[Split, Split] = ("train", "valid")
+SIDES = (32, 48, 64)  # which it chooses from
 
 
 @dataclass(frozen=True)
@@ -47,32 +63,115 @@ class ImportedPictures(Imported):
 
 
 class PictureCorpus(LabelCorpus):
+    """Pictures, which are decoded once, and changed a little in each epoch where the data asks for augmentation."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self.folder: Path | None = None  # where decoded pictures are kept, until all are encoded
+        self.on_read: OnRead = lambda read, every: None
+
+    def keep_in(self, folder: Path, on_read: OnRead) -> None:
+        self.folder, self.on_read = folder, on_read
+
+    def forget(self) -> None:
+        if self.folder is not None:
+            forget_pictures(self.folder)
+        self.folder = None
+
+    @cached_property
+    def cache(self) -> PictureCache | None:
+        data, folder = self.recipe.data, self.folder
+        if folder is None or not isinstance(data, Pictures):
+            return None
+        every = sum(1 for split in SPLITS for _ in data.lines(split, self.recipe.folder))
+        return PictureCache(folder, data.size, lambda count: self.on_read(count, every))
+
+    def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
+        for picture, label in super().examples(split):
+            kept = self.folder is not None and isinstance(picture, PictureFile)
+            yield replace(picture, cache=self.cache) if kept else picture, label
+
     def fits(self, example: Any) -> bool:
         return True
 
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Batches:
+        pictures, data, field = super().batches(fields, encoded, model), self.recipe.data, fields["source"]
+        if not isinstance(data, Npz) or not isinstance(field, PictureField):
+            return cast(Batches, pictures)
+        return augmented(pictures, data.augmentation, field.size, self.recipe.seed)
+
+    def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
+        """Return the validation loss, the task's metrics and a few labels, from pictures that were decoded before."""
+        examples, names = Examples(run.fields, encoded), run.fields.names()
+        outputs, best = list[str](), list[list[str]]()
+        for some in some_at_once(range(len(examples)), at_once(run)):
+            for answer in labels_of(run, examples.collate(some).to(run.device)):
+                outputs.append(answer.text)
+                best.append(top_labels(answer))
+        references = [names[number] for number in encoded["target"].tokens.tolist()]
+        found = loss_over(run, examples)
+        found |= {metric.key: metric.of(outputs, references) for metric in run.task.metrics}
+        if len(names) > TOP:
+            found[TOP_5.key] = TOP_5.of(best, references)
+        shown = islice(zip(references, outputs, strict=True), SHOWN_SAMPLES)
+        return found, tuple(Sample("", *each) for each in shown)
+
 
 def answer(run: Run, raws: Sequence[Any], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    return [label for some in some_at_once(raws, AT_ONCE) for label in labels_of(run, run.batch(source=some))]
+    return [label for some in some_at_once(raws, at_once(run)) for label in labels_of(run, run.batch(source=some))]
+
+
+def size_read(run: Run) -> Size:
+    """The size of the pictures that a run reads."""
+    field = run.fields["source"]
+    assert isinstance(field, PictureField)
+    return field.size
+
+
+def at_once(run: Run) -> int:
+    """How many pictures are read together."""
+    return max(1, min(AT_ONCE, MOST // math.prod(size_read(run))))
+
+
+def file_of(raw: Any) -> str:
+    """The file of a picture; "" for one that has none."""
+    return str(raw.path) if isinstance(raw, PictureFile) else str(raw) if isinstance(raw, str | Path) else ""
+
+
+def plain(raw: Any, prediction: Prediction) -> str:
+    file = file_of(raw)
+    return CLASSIFICATION.plain(raw, prediction) + (f"\t{one_line(file)}" if file else "")
+
+
+def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
+    return {**({"file": file_of(raw)} if file_of(raw) else {}), **CLASSIFICATION.entry(raw, prediction)}
 
 
 def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:
+    """The pictures that a file or a folder holds."""
     if file is None:
-        raise UserError("Pictures are read from a file: give an .npz of images after the run.")
-    return iter(read_pictures(file)[0])
+        raise UserError("Pictures are read from files: give some after the run, or a folder, a table or an .npz file.")
+    if is_npz(file):
+        return (picture for picture, _ in read_pictures(file))
+    return iter(picture_files(file))
 
 
 def given(text: str) -> list[Any]:
-    """The first picture of an .npz file, or with :N after its name the N-th."""
+    """The pictures of a file or a folder; of an .npz file the first, or with :N after its name the N-th."""
     name, _, number = text.rpartition(":")
     path, place = (Path(name), int(number)) if name and number.isdecimal() else (Path(text), 1)
-    pictures = read_pictures(path)[0]
-    if not 1 <= place <= len(pictures):
-        raise UserError(f"{path} has no picture {place}: give a number from 1 to {len(pictures)}.")
-    return [pictures[place - 1]]
+    if not is_npz(path):
+        return list(inputs(Path(text)))
+    found = [picture for picture, _ in islice(read_pictures(path), max(0, place - 1), place)]
+    if not found or not place:
+        count = sum(1 for _ in read_pictures(path))
+        raise UserError(f"{path} has no picture {place}: give a number from 1 to {count}.")
+    return found
 
 
-def look(run: Run, picture: Any, target: str | None = None, layer: int | None = None) -> PictureMap:
+def look(run: Run, raw: Any, target: str | None = None, layer: int | None = None) -> PictureMap:
     """Which patches decided: attention rollout, or the gradient of ln P(label) where nothing attends."""
+    picture = pixels_in(raw, size_read(run))
     batch = run.batch(source=[picture])
     weights, kind = rollout(run.model, batch), "attention rollout"
     if weights is None or target is not None:  # attention does not depend on the label that is asked about
@@ -86,8 +185,9 @@ def look(run: Run, picture: Any, target: str | None = None, layer: int | None = 
     return PictureMap(pixels, weights[0].cpu().numpy().reshape(rows, -1), label, kind)
 
 
-def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
+def look_closely(run: Run, raw: Any, target: str | None = None) -> Sentence:
     """The same, and the attention of each head from the class token, or its mean over positions where there is none."""
+    picture = pixels_in(raw, size_read(run))
     seen = look(run, picture, target)
     shape, model = seen.weights.shape, cast(Classifies, run.model)
     rows, columns = (tuple(f"{axis}{n + 1}" for n in range(size)) for axis, size in zip("rc", shape, strict=True))
@@ -99,20 +199,72 @@ def look_closely(run: Run, picture: Any, target: str | None = None) -> Sentence:
         from_one = (weights[:, 0] if each.extra else weights.mean(1))[:, each.extra :].reshape(-1, *shape)
         shares = (from_one / from_one.max()).cpu().numpy()
         views.append(View("what each head looks at", each.layer, rows, columns, shares))
-    return Sentence("a picture", seen.answer, tuple(views), note="shares of the largest weight")
+    return Sentence(file_of(raw) or "a picture", seen.answer, tuple(views), note="shares of the largest weight")
 
 
 def new(asked: Request) -> Made:
-    asked.refuse("kind", "unit", "source", "target")
-    data = Npz(**asked.train_and_valid())
-    recipe, reasons = new_labelled(asked, data, NoTokens(), {})
+    asked.refuse("kind", "unit", "second")
+    files = asked.train_and_valid()
+    path = find(files["train"], asked.folder)
+    reasons: Reasons = {}
+    data: Npz
+    if is_npz(path):
+        asked.refuse("source", "target")
+        data = Npz(**files)
+    else:
+        data, reasons = new_pictures(asked, files, path)
+    height, width, _ = size_of(first_of(data, path))
+    recipe, reasons = new_labelled(asked, data, NoTokens(), reasons)
     train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
     recipe = replace(recipe, train=train)
     if "patch" not in values_of(recipe.model):
         return recipe, reasons
-    side = patch_side(*read_pictures(find(data.train, asked.folder))[0].shape[1:3])
     reasons["model.patch"] = "few patches make attention fast, and each still shows a part of the picture."
-    return replace(recipe, model=replace(recipe.model, patch=side)), reasons
+    return replace(recipe, model=replace(recipe.model, patch=patch_side(height, width))), reasons
+
+
+def first_of(data: Npz, path: Path) -> Any:
+    for _, picture, _ in data.labelled(path, None):
+        return picture
+    raise UserError(f"{path} has no pictures: give at least a few with their labels.")
+
+
+def new_pictures(asked: Request, files: dict[str, Any], path: Path) -> tuple[Pictures, Reasons]:
+    """The settings of picture files: which fields of a table name them, how large they become, whether in colours."""
+    if is_picture(path.name) and not path.is_dir():
+        raise UserError(f"{path} is one picture: give a folder with a folder for each label, a table or an .npz file.")
+    file, label = asked.source or "", asked.target or ""
+    reasons: Reasons = {}
+    if path.is_dir():
+        asked.refuse("source", "target")
+    elif bool(file) != bool(label):
+        raise UserError("Only one of source and target was given: give both fields of the table, or neither.")
+    elif not file:
+        file, label = file_and_label(path)
+        reasons["data.source"] = "this field holds names of pictures."
+        reasons["data.target"] = "of the other fields, this one has the fewest different values."
+    data = Pictures(**files, source=file, target=label)
+    headers = headers_of([picture for _, picture, _ in data.labelled(path, None)], path)
+    usual = int(median(header.side for header in headers))
+    side = next((side for side in SIDES if usual <= side * 1.25), SIDES[-1])
+    reasons["data.side"] = f"the median picture has {usual:,} pixels along its shorter side; larger is slower."
+    grey = all(header.grey for header in headers)
+    if grey:
+        reasons["data.channels"] = "the pictures are grey."
+    return replace(data, side=side, channels=1 if grey else 3), reasons
+
+
+def headers_of(pictures: Sequence[PictureFile], path: Path) -> list[Header]:
+    """The sizes of some pictures from everywhere; those that cannot be read are left for `check`."""
+    found, problem = list[Header](), UserError(f"{path} has no pictures: give at least a few with their labels.")
+    for picture in pictures[:: max(1, len(pictures) // LOOKED_AT)]:
+        try:
+            found.append(read_header(picture.path))
+        except UserError as refused:
+            problem = refused
+    if not found:
+        raise problem
+    return found
 
 
 def patch_side(height: int, width: int) -> int:
@@ -122,36 +274,6 @@ def patch_side(height: int, width: int) -> int:
     return next(sides, 1)
 
 
-def check(recipe: Recipe, write: Path | None, on_example: object = None) -> Checked:
-    """Count pictures and labels; find blank pictures, duplicates and pictures that both splits have."""
-    if write is not None:
-        raise UserError("A clean copy can be written for translation only: correct the files of pictures yourself.")
-    findings, summary, known = [], {}, set[bytes]()
-    for split in ("train", "valid"):
-        rows = list(recipe.data.lines(cast(Any, split), recipe.folder))
-        labels = Counter(label for _, _, label in rows)
-        pictures = [picture.tobytes() for _, picture, _ in rows]
-        blank = sum(int(picture.min() == picture.max()) for _, picture, _ in rows)
-        counts = {
-            "of one colour; remove such pictures": blank,
-            "in it more than once": len(pictures) - len(set(pictures)),
-            "in train too, which raises the scores": len(known & set(pictures)),
-        }
-        for what, count in counts.items():
-            if count:
-                text = f"{split}: {counted(count, 'picture')} {'is' if count == 1 else 'are'} {what}."
-                findings.append(Finding("warning", "pictures", text, split, count))
-        if len(labels) < 2:
-            findings.append(
-                Finding("error", "labels", f"{split} has fewer than two labels: add pictures of another.", split)
-            )
-        passes = 1 - blank / max(1, len(rows))
-        summary[split] = Summary(len(rows), passes, labels=dict(labels.most_common()))
-        known |= set(pictures)
-    findings.sort(key=lambda finding: finding.severity != "error")
-    return Checked(tuple(findings), cast(Any, summary), {}, None)
-
-
 TOY = (np.zeros((16, 16, 1), np.uint8), np.full((16, 16, 1), 255, np.uint8))
 
 TASK = replace(
@@ -159,10 +281,15 @@ TASK = replace(
     name="pictures",
     about="Pictures, each with a label.",
     words=replace(
-        CLASSIFICATION.words, example="picture", file="pictures.npz", units="rows of pixels", reads="picture"
+        CLASSIFICATION.words,
+        example="picture",
+        file="photos/",
+        units="rows of pixels",
+        reads="picture",
+        try_with=" photo.jpg",
     ),
     fields={"source": PictureField, "target": LabelField},
-    sources={"npz": Npz, "imported": ImportedPictures},
+    sources={"pictures": Pictures, "npz": Npz, "imported": ImportedPictures},
     tokens=NoTokens,
     model="vit",
     contenders=("convnet", "vit"),
@@ -171,8 +298,11 @@ TASK = replace(
     keep=keep_pictures,
     corpus=PictureCorpus,
     new=new,
-    check=check,
+    check=check_pictures,
     answer=answer,
+    score=score_top_labels,
+    plain=plain,
+    entry=entry,
     demo=nothing,
     inputs=inputs,
     given=given,

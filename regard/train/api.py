@@ -107,7 +107,8 @@ def training(
             raise
 
 
-KEPT = ("hold_out", "pack", "window", "noise")  # settings of data that say how it is read, not where it is
+# settings of data that say how it is read, not where it is
+KEPT = ("hold_out", "pack", "window", "noise", "side", "channels", "flip", "crop", "colour")
 
 
 def recipe_for(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -26,6 +27,7 @@ VALID_TOKENS = 4096  # in a batch
 
 Sides = Mapping[str, Encoded]
 Metrics = dict[str, float]
+OnRead = Callable[[int, int], None]
 
 
 class Corpus:
@@ -37,6 +39,13 @@ class Corpus:
         self.recipe = recipe
         self.sides = tuple(recipe.task.fields)
         self.noun = recipe.task.words.example  # what an example is called
+
+    def keep_in(self, folder: Path, on_read: OnRead) -> None:
+        """Where a corpus may keep examples that are slow to read, until all are encoded; it calls `on_read` with how
+        many it has read, and how many there are."""
+
+    def forget(self) -> None:
+        """Remove what was kept there."""
 
     def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
         """Yield the raw sides of each example of a split."""

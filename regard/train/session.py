@@ -34,7 +34,7 @@ from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
 from regard.run import Run, build_model, build_saved
 from regard.score.metrics import FEWEST
-from regard.train.corpus import Corpus, by_side
+from regard.train.corpus import Corpus, OnRead, by_side
 from regard.train.cost import first_batches, flops_per_token
 from regard.train.events import require_tensorboard, with_events
 from regard.train.loop import fit_steps, train_steps
@@ -57,7 +57,9 @@ SPLITS: tuple[Split, ...] = ("train", "valid")
 class Session:
     """Everything a run needs, open and ready to step."""
 
-    def __init__(self, recipe: Recipe, out: str | Path, *, device: str = "cpu") -> None:
+    def __init__(
+        self, recipe: Recipe, out: str | Path, *, device: str = "cpu", on_read: OnRead = lambda read, every: None
+    ) -> None:
         self.folder = Folder(out)
         self.folder.sweep()
         self.device = machine.device(device)
@@ -87,11 +89,13 @@ class Session:
             machine.probe_bf16()  # in the background, while the data is read
         self.recipe = recipe
         self.corpus: Corpus = recipe.task.corpus(recipe)
+        self.corpus.keep_in(self.folder.data, on_read)
         base = recipe.train.from_
         self.base = find_run(base, recipe.folder) if base and not self.resumed else None
         self.fields = self._fields()
         self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
         self.encoded = {split: self._encoded(split) for split in SPLITS}
+        self.corpus.forget()
         model = self._model().to(self.device)
         self.taken: Taken | None = None  # weights from the run that this one fine-tunes
         if not self.resumed and (new := self._start(model)):

@@ -1,0 +1,119 @@
+"""Pictures and their labels: files that cannot be decoded, blank and repeated pictures, labels.
+
+Pictures are read one after another, as a stream; the hash of each is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from regard.check.faults import Checked, Finding, Summary
+from regard.config import counted
+from regard.data.picture_cache import Size
+from regard.data.picture_sources import files_below, is_picture
+from regard.data.pictures import pixels_in, size_of
+from regard.data.sources import Line, Split
+from regard.interface import UserError
+from regard.recipe import Recipe
+
+SPLITS: tuple[Split, Split] = ("train", "valid")
+NAMED = 20  # files of a split that are named one by one, at most
+SHOWN = 3  # names in a list
+HASH = 16  # bytes
+
+
+class Checking:
+    """What was found in a split so far."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.labels = Counter[str]()
+        self.seen = Counter[bytes]()  # the hash of each picture
+        self.blank = 0  # of one colour
+        self.broken: list[str] = []  # a sentence for each example that cannot be read
+
+    def report(self, file: str, line: int, wrong: str) -> None:
+        self.broken.append(f"{file}, line {line}: {wrong}: correct or delete it.")
+
+    def lines(self, recipe: Recipe) -> Iterator[Line]:
+        """The examples, as far as the files can be read."""
+        try:
+            yield from recipe.data.lines(self.split, recipe.folder, self.report)
+        except UserError as problem:
+            self.broken.append(str(problem))
+
+    def add(self, picture: Any, label: str, size: Size) -> None:
+        self.labels[label] += 1
+        try:
+            pixels = pixels_in(picture, size)
+        except UserError as problem:
+            self.broken.append(str(problem))
+            return
+        self.blank += int(pixels.min() == pixels.max())
+        self.seen[hashlib.blake2b(pixels.tobytes(), digest_size=HASH).digest()] += 1
+
+    def findings(self, train: Checking) -> Iterator[Finding]:
+        shown = self.broken if len(self.broken) <= NAMED else self.broken[:NAMED]
+        for sentence in shown:
+            yield Finding("error", "pictures", f"{self.split}: {sentence}", self.split, 1)
+        if rest := len(self.broken) - len(shown):
+            text = f"{self.split}: {counted(rest, 'more file')} cannot be read: correct these first, and check again."
+            yield Finding("error", "pictures", text, self.split, rest)
+        shared = 0 if self is train else len(self.seen.keys() & train.seen.keys())
+        counts = {
+            "of one colour; remove such pictures": self.blank,
+            "in it more than once": self.seen.total() - len(self.seen),
+            "in train too, which raises the scores": shared,
+        }
+        for what, count in counts.items():
+            if count:
+                text = f"{self.split}: {counted(count, 'picture')} {'is' if count == 1 else 'are'} {what}."
+                yield Finding("warning", "pictures", text, self.split, count)
+        if len(self.labels) < 2:
+            text = f"{self.split} has fewer than two labels: add pictures of another."
+            yield Finding("error", "labels", text, self.split)
+        if unknown := sorted(self.labels.keys() - train.labels.keys()):
+            names = f"{', '.join(unknown[:SHOWN])}{' …' if unknown[SHOWN:] else ''}"
+            text = f"{self.split} has labels that train does not have ({names}): add such pictures, or remove them."
+            yield Finding("error", "labels", text, self.split)
+
+    @property
+    def summary(self) -> Summary:
+        every = self.labels.total()
+        passes = 1 - min(every, self.blank + len(self.broken)) / max(1, every)
+        return Summary(every, passes, labels=dict(self.labels.most_common()))
+
+
+def check_pictures(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
+    if write is not None:
+        raise UserError("A clean copy can be written for translation only: correct the files of pictures yourself.")
+    findings: list[Finding] = []
+    size: Size | None = None
+    splits = [Checking(split) for split in SPLITS]
+    for each in splits:
+        for _, picture, label in each.lines(recipe):
+            size = size or size_of(picture)
+            each.add(picture, label, size)
+            on_example()
+        findings += each.findings(splits[0])
+    findings += left_out(recipe)
+    findings.sort(key=lambda finding: finding.severity != "error")
+    return Checked(tuple(findings), {each.split: each.summary for each in splits}, {}, None)
+
+
+def left_out(recipe: Recipe) -> Iterator[Finding]:
+    """Files in the folders of pictures that are none by their names."""
+    try:
+        folders = [path for path in recipe.data.files(recipe.folder).values() if path.is_dir()]
+        for folder in folders:
+            others = [path.name for path in files_below(folder) if not is_picture(path.name)]
+            if others:
+                names = f"{', '.join(others[:SHOWN])}{' …' if others[SHOWN:] else ''}"
+                what = f"{counted(len(others), 'file')} with other endings than a picture's ({names})"
+                yield Finding("warning", "files", f"{folder} has {what}, which training leaves out.", str(folder))
+    except UserError:
+        return  # which was reported when its pictures were read
