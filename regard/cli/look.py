@@ -114,7 +114,6 @@ def show_attention(
     page: Write | None,
     as_json: bool,
 ) -> None:
-    from regard.show.attention_page import attention_page
     from regard.tasks import nothing
 
     task = run.task
@@ -123,7 +122,7 @@ def show_attention(
         raise UserError(f"There is no attention to look at in {task.name}: {remedy}.")
     if page:
         pages = [task.look_closely(run, text, target) for text in texts]
-        page(attention_page(pages, title=f"What {run.model_title} attends to"))
+        page(task.page(pages, title=f"What {run.model_title} attends to"))
         return
     seen = task.look(run, texts[0], target, layer)
     if svg:

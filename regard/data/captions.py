@@ -1,4 +1,4 @@
-"""Pictures with captions: the built-in scenes, and the field of a caption.
+"""Pictures with captions: files and their captions in a table, and the built-in scenes.
 
 A picture may have several captions. To learn from, each is an example of its own; to choose a checkpoint by and to
 score, they are the references of one example, which BETWEEN separates.
@@ -7,17 +7,21 @@ score, they are the references of one example, which BETWEEN separates.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from regard.config import Positive, between
 from regard.data.fields import Array, TextField
-from regard.data.sources import Line, Source, Split
-from regard.data.text import BETWEEN, Report
+from regard.data.picture_files import PictureFile
+from regard.data.picture_sources import Pictures, check_channels, columns_of, file_field, is_picture
+from regard.data.pictures import read_images
+from regard.data.sources import Line, Source, Split, check_hold_out, only
+from regard.data.text import BETWEEN, Report, content_hash, encodable, is_jsonl, read_fields, refuse_line, whole_lines
 from regard.data.world.captions import Language
 from regard.data.world.scenes import MOST, Scene, scenes
 from regard.interface import UserError
@@ -28,6 +32,93 @@ class CaptionField(TextField):
 
     def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
         return super().encode([raw.split(BETWEEN)[0] for raw in raws], continued=continued)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captions(Pictures):
+    """Pictures and their captions: a table (JSONL, TSV or CSV) of files and captions, or of captions whose pictures are
+    in an .npz file of the same name beside it, in the same order."""
+
+    train: str  # training captions: a table; its files are relative to it
+    valid: str = ""  # validation captions, in the same form; "": hold out some of the training pictures
+    source: str = ""  # the field of a picture's file: key (JSONL), column number from 1, or column name; "": .npz
+    target: str = ""  # the field of the caption; in JSONL it may hold a list of captions
+    flip: bool = False  # augmentation: mirror half of the training pictures; not where captions tell left from right
+
+    def __post_init__(self) -> None:
+        if not self.target:
+            raise ValueError("target must name the field of the caption.")
+        Source.__post_init__(self)
+        check_channels(self.channels)
+        check_hold_out(self.valid, self.hold_out)
+
+    def labelled(self, path: Path, report: Report | None) -> Iterator[tuple[int, Any, str]]:
+        """A number, a picture and its captions; those of one file are put together, wherever the table has them."""
+        if self.source:
+            together: dict[str, tuple[int, list[str]]] = {}
+            for number, name, captions in self.rows(path, report):
+                together.setdefault(name, (number, []))[1].extend(captions)
+            for name, (number, captions) in together.items():
+                yield number, PictureFile(path.parent / name, self.size), BETWEEN.join(captions)
+            return
+        pictures = read_images(images_beside(path))
+        for number, _, captions in self.rows(path, report):
+            picture = next(pictures, None)
+            if picture is None:
+                raise UserError(f"{images_beside(path)} has fewer pictures than {path} has lines: give as many.")
+            yield number, picture, BETWEEN.join(captions)
+        if next(pictures, None) is not None:
+            raise UserError(f"{images_beside(path)} has more pictures than {path} has lines: give as many.")
+
+    def rows(self, path: Path, report: Report | None) -> Iterator[tuple[int, str, list[str]]]:
+        """A number, the name of a file ("" for an .npz) and captions."""
+        fields = [*([self.source] if self.source else []), self.target]
+        if not is_jsonl(path):
+            for number, (*name, caption) in read_fields(path, fields, report=report):
+                yield number, "".join(name), [caption]
+            return
+        for number, line in whole_lines(path, report):
+            try:
+                *name, found = (json.loads(line)[field] for field in fields)
+                captions = [found] if isinstance(found, str) else found
+                if not (captions and all(isinstance(each, str) for each in (*name, *captions))):
+                    raise TypeError
+            except (ValueError, KeyError, TypeError, RecursionError):
+                wrong = f"not a JSON object with texts for {' and '.join(fields)}"
+                refuse_line(report, str(path), number, wrong, "correct or delete it")
+                continue
+            yield number, "".join(name), [encodable(each) for each in captions]
+
+    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+        for number, picture, captions in super().lines(split, folder, report):
+            for caption in captions.split(BETWEEN) if split == "train" else [captions]:
+                yield number, picture, caption
+
+    def content_of(self, path: Path) -> str:
+        table = content_hash(path)
+        return super().content_of(path) if self.source else f"{table} {content_hash(images_beside(path))}"
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        (file,) = only(files)
+        return replace(self, train=file, valid=file, hold_out=0.0)
+
+
+def images_beside(path: Path) -> Path:
+    """The .npz file with the pictures of a table's lines: train.npz for train.jsonl or train.jsonl.gz."""
+    return path.with_name(path.name.split(".")[0] + ".npz")
+
+
+def caption_fields(path: Path) -> tuple[str, str]:
+    """The fields of a table that hold the names of pictures, "" where an .npz file has them, and the captions: the
+    field with the most words."""
+    columns, header = columns_of(path)
+    file = "" if images_beside(path).is_file() and not any(map(is_picture, sum(columns.values(), []))) else None
+    file = file_field(columns, path) if file is None else file
+    words = {name: sum(len(value.split()) for value in values) for name, values in columns.items() if name != file}
+    if not words:
+        raise UserError(f"{path} has no field beside the names of pictures: add one with captions.")
+    caption = max(words, key=words.__getitem__)
+    return header.get(file, file), header.get(caption, caption)
 
 
 @dataclass(frozen=True)
@@ -70,7 +161,9 @@ class Scenes(Source):
         return digest.hexdigest()
 
     def reading(self, files: Sequence[Path]) -> Source:
-        raise UserError("The built-in scenes are drawn, not read from files: leave the file out.")
+        (file,) = only(files)
+        source, target = caption_fields(Path(file))
+        return Captions(train=file, valid=file, source=source, target=target, side=self.side)
 
 
 @lru_cache(maxsize=3)  # a session reads its data several times, and drawing it again costs more than keeping it

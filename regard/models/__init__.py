@@ -17,6 +17,7 @@ from regard.models import (
     bart,
     bert,
     birnn,
+    captioner,
     cnn,
     convnet,
     convs2s,
@@ -30,6 +31,7 @@ from regard.models import (
     rnnsearch,
     roberta,
     seq2seq,
+    show_attend_tell,
     t5,
     transformer,
     vit,
@@ -38,9 +40,10 @@ from regard.models.design import Design, own_design
 
 NAMING = (attentive_birnn, birnn, cnn, convnet, encoder, vit)
 TRANSLATING = (bart, convs2s, rnnsearch, seq2seq, t5, transformer)
+DESCRIBING = (captioner, show_attend_tell)
 WRITING = (elmo, gpt, neural_lm, ngram, rnn_lm)
 FILLING = (albert, bert, electra, roberta)
-DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *WRITING, *FILLING)]
+DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *DESCRIBING, *WRITING, *FILLING)]
 MODELS: dict[str, Design] = {design.name: design for design in sorted(DESIGNS, key=lambda design: design.year)}
 
 

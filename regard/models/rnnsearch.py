@@ -72,7 +72,8 @@ class AttentiveDecoder(nn.Module):
         cell: Cell,
         attention: nn.Module,  # an Attention or a MultiHead; with another one, `look` is a subclass's own
         value_dim: int,  # width of the context
-        first: nn.Linear,  # from the summary to as many parts of the first state as are not 0
+        summary_dim: int,  # width of the vector from which the first state is computed
+        begun: int = 1,  # parts of the first state that are computed from it; the others are 0
         upper: Recurrent | None,
         head: Head,
         dropout: float,
@@ -83,7 +84,7 @@ class AttentiveDecoder(nn.Module):
         self.cell = cell
         projected = cell.inputs(torch.zeros(1, embed.dim)).shape[-1]
         self.told = nn.Linear(value_dim, projected, bias=False)
-        self.first = first
+        self.first = nn.Linear(summary_dim, begun * cell.hidden)
         self.upper = upper
         self.readout = nn.Linear(cell.hidden + value_dim + embed.dim, embed.dim)
         self.head = head
@@ -174,14 +175,15 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
         dropout=config.dropout,
         lexical=config.lexical,
     )
+    upper = recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None
     embed = Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout)
     decoder = AttentiveDecoder(
         embed=embed,
         cell=cell_named(config.cell)(input_dim=config.embedding, hidden=config.hidden),
         attention=attention(config),
         value_dim=config.value_dim,
-        first=nn.Linear(config.hidden, config.hidden),
-        upper=recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None,
+        summary_dim=config.hidden,
+        upper=upper,
         head=head_of(config, embed),
         dropout=config.dropout,
     )

@@ -17,6 +17,7 @@ from regard.data.text import one_line
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import text_lines, typed_text
 from regard.score.metrics import Metric
+from regard.show.attention_page import attention_page
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Task:
     decoding: Decoding | None = None  # default decoding; None: the model does not generate
     look: Callable[..., Any] = nothing  # (run, raw, target, layer) -> an attention map
     look_closely: Callable[..., Any] = nothing  # the same for every layer and head, for an HTML page
+    page: Callable[..., str] = attention_page  # (what look_closely returned for each input, title) -> an HTML page
     log_probs: Callable[..., Any] = nothing  # (runs, examples, stride) -> ln p of each, as a stream, where it has one
     prompted: Callable[..., Any] = nothing  # (run, data, template, verbalize): `score` of labels put into words
     stream: Callable[..., Any] = nothing  # (run, prompt, decoding, write): `predict --prompt`

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from regard.data.captions import CaptionField, Scenes
 from regard.data.pictures import PictureField
-from regard.data.sources import Split
 from regard.data.text import BETWEEN
 from regard.data.tokens import TextTokens
 from regard.data.world.scenes import Scene, coverage
@@ -20,7 +18,7 @@ from regard.look.weights import attends
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.text import Line, best_of, generated
 from regard.run import Run
-from regard.score.captions import CAPTION_METRICS, EXACT_CAPTION, words_of
+from regard.score.captions import CAPTION_METRICS, words_of
 from regard.score.labels import score_answers
 from regard.score.translation import log_prob_of_each_pair
 from regard.show.caption_page import caption_page
@@ -84,7 +82,7 @@ def demo(run: Run) -> Iterator[Any]:
             yield f"  {metric.name:12} {metric.of(outputs, references):6.2f}"
         if attends(run.model) and not held_out:
             share, size = pointing(run, data, scenes)
-            yield f"  attention inside the region of the word {share:.1%}   (the region's share of the picture: {size:.1%})"
+            yield f"  attention inside the word's region {share:.1%}   (the region's share of the picture: {size:.1%})"
     if attends(run.model):
         for scene in list(data.drawn("test"))[:SHOWN]:
             seen = look_at_caption(run, data.example(scene)[0])
@@ -128,5 +126,6 @@ TASK = Task(
     decoding=Decoding(beam=5),
     look=look_at_caption,
     look_closely=caption_closely,
+    page=caption_page,
     log_probs=log_prob_of_each_pair,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regard.tasks import (
     Task,
+    captioning,
     classification,
     denoising,
     language,
@@ -18,5 +19,5 @@ from regard.tasks import (
 )
 
 WRITE = (translation, language, masked, denoising, pretraining)
-READ = (classification, regression, tagging, multiple_choice, question_answering, pictures)
+READ = (classification, regression, tagging, multiple_choice, question_answering, pictures, captioning)
 TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in (*WRITE, *READ)}

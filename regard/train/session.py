@@ -280,9 +280,10 @@ class Session:
 
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
         """Yield the first training texts, side after side: as written, in tokens, and decoded again."""
-        texts = [field for side in self.fields if isinstance(field := self.fields[side], TextField)]
+        fields = [self.fields[side] for side in self.recipe.task.fields]
         for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
-            for text, field in dict(zip(example, texts, strict=False)).items():  # denoising has one text on both sides
+            texts = [(text, field) for text, field in zip(example, fields, strict=False) if isinstance(field, TextField)]
+            for text, field in dict(texts).items():  # denoising has one text on both sides
                 beginning = text[:EXAMPLE]
                 yield beginning, [piece.text for piece in field.pieces(beginning)], field.restored(beginning)
 
