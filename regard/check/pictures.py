@@ -29,8 +29,9 @@ HASH = 16  # bytes
 class Checking:
     """What was found in a split so far."""
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: Split, *, named: bool) -> None:
         self.split = split
+        self.named = named  # whether the answers are labels, of which there are few
         self.labels = Counter[str]()
         self.seen = Counter[bytes]()  # the hash of each picture
         self.blank = 0  # of one colour
@@ -73,6 +74,8 @@ class Checking:
             if count:
                 text = f"{self.split}: {counted(count, 'picture')} {'is' if count == 1 else 'are'} {what}."
                 yield Finding("warning", "pictures", text, self.split, count)
+        if not self.named:
+            return
         if len(self.labels) < 2:
             text = f"{self.split} has fewer than two labels: add pictures of another."
             yield Finding("error", "labels", text, self.split)
@@ -85,15 +88,18 @@ class Checking:
     def summary(self) -> Summary:
         every = self.labels.total()
         passes = 1 - min(every, self.blank + len(self.broken)) / max(1, every)
-        return Summary(every, passes, labels=dict(self.labels.most_common()))
+        return Summary(every, passes, labels=dict(self.labels.most_common()) if self.named else {})
 
 
-def check_pictures(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
+def check_pictures(
+    recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None, *, labels: bool = True
+) -> Checked:
+    """Check pictures and their labels, or pictures with other answers."""
     if write is not None:
         raise UserError("A clean copy can be written for translation only: correct the files of pictures yourself.")
     findings: list[Finding] = []
     size: Size | None = None
-    splits = [Checking(split) for split in SPLITS]
+    splits = [Checking(split, named=labels) for split in SPLITS]
     for each in splits:
         for _, picture, label in each.lines(recipe):
             size = size or size_of(picture)

@@ -18,7 +18,7 @@ from regard.data.files import new_file, write_atomically
 from regard.data.picture_files import is_pillow, png_of
 
 FIELDS = ("source", "target")  # of a line of JSONL
-PICTURE, LABEL = "file", "label"  # of a line of JSONL with pictures
+PICTURE, LABEL, CAPTION = "file", "label", "caption"  # of a line of JSONL with pictures
 FILES = "pictures"  # the folder of those that had no file
 Kept = dict[str, Any]  # the arguments of `new` for what was written: its file, its fields
 
@@ -155,12 +155,22 @@ def keep_pictures(rows: Iterable[Any], place: Path) -> Kept:
         with new_file(path) as file:
             np.savez(file, images=np.stack(images), labels=np.array([str(name) for name in labels]))
         return {"file": path}
+    return _table_of_pictures(((picture, str(label)) for picture, label in pairs), place, LABEL)
+
+
+def keep_captions(rows: Iterable[Any], place: Path) -> Kept:
+    """Pictures, as files, Pillow's or arrays, and a caption each, or several: a table of files and captions."""
+    several = ((picture, [each] if isinstance(each, str) else list(map(str, each))) for picture, each in pairs_in(rows))
+    return _table_of_pictures(several, place, CAPTION)
+
+
+def _table_of_pictures(pairs: Iterable[tuple[Any, Any]], place: Path, target: str) -> Kept:
     path = place.with_suffix(".jsonl")
     with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
-        for number, (picture, label) in enumerate(pairs, start=1):
+        for number, (picture, answer) in enumerate(pairs, start=1):
             name = str(_picture_file(picture, place.with_name(FILES), number))
-            file.write(json.dumps({PICTURE: name, LABEL: str(label)}, ensure_ascii=False) + "\n")
-    return {"file": path, "source": PICTURE, "target": LABEL}
+            file.write(json.dumps({PICTURE: name, target: answer}, ensure_ascii=False) + "\n")
+    return {"file": path, "source": PICTURE, "target": target}
 
 
 def _picture_file(picture: Any, folder: Path, number: int) -> Path:

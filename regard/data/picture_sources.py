@@ -186,6 +186,11 @@ class Npz(TrainAndValid):
         return digest.hexdigest()
 
 
+def check_channels(channels: int) -> None:
+    if channels == 2:
+        raise ValueError("channels = 2 must be 1 (grey) or 3 (colours).")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Npz):
     """Picture files and their labels: a folder of class folders, or a table (JSONL, TSV or CSV) of files and labels."""
@@ -198,8 +203,7 @@ class Pictures(Npz):
     channels: Annotated[int, between(1, 3)] = 3  # 3: colours; 1: grey
 
     def __post_init__(self) -> None:
-        if self.channels == 2:
-            raise ValueError("channels = 2 must be 1 (grey) or 3 (colours).")
+        check_channels(self.channels)
         if bool(self.source) != bool(self.target):
             raise ValueError("source and target must be named together: the fields of the file and of the label.")
         super().__post_init__()

@@ -29,14 +29,27 @@ AT_ONCE = 1 << 20  # bytes of pictures that are read together
 IMAGES = "images.npy"  # its name inside the archive
 
 
+def read_images(path: Path) -> Iterator[Pixels]:
+    """Each picture of an .npz file, (height, width, channels); its labels do not matter, if it has any."""
+    return (picture for picture, _ in _read(path, wanted=("images",)))
+
+
 def read_pictures(path: Path) -> Iterator[tuple[Pixels, str]]:
     """Each picture of an .npz file, (height, width, channels), and its label."""
+    return _read(path, wanted=("images", "labels"))
+
+
+def _read(path: Path, *, wanted: Sequence[str]) -> Iterator[tuple[Pixels, str]]:
+    arrays = " and ".join(wanted)
     try:
         with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
             if (size := sum(part.file_size for part in file.zip.infolist())) > MOST:
                 raise ValueError(f"it unpacks to {size / 1e9:.1f} GB, and {MOST / 1e9:.1f} GB is the most")
-            if not {"images", "labels"} <= set(file.files):
-                raise ValueError(f"it has {', '.join(file.files) or 'no arrays'}, not images and labels")
+            if not {*wanted} <= set(file.files):
+                raise ValueError(f"it has {', '.join(file.files) or 'no arrays'}, not {arrays}")
+            if "labels" not in wanted:
+                yield from ((picture, "") for some in _parts(file, None) for picture in some)
+                return
             labels = file["labels"]
             names = file["names"] if "names" in file.files else None
             if names is not None:
@@ -48,11 +61,11 @@ def read_pictures(path: Path) -> Iterator[tuple[Pixels, str]]:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; check the spelling and the folder.") from None
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-        raise UserError(f"{path} cannot be read as pictures ({problem}): give an .npz of images and labels.") from None
+        raise UserError(f"{path} cannot be read as pictures ({problem}): give an .npz of {arrays}.") from None
 
 
-def _parts(file: Any, labels: int) -> Iterator[Array]:
-    """The images of an open .npz file, some at a time: (some, height, width, channels)."""
+def _parts(file: Any, labels: int | None) -> Iterator[Array]:
+    """The images of an open .npz file, some at a time: (some, height, width, channels); as many as there are labels."""
     with file.zip.open(IMAGES) as stream:
         if npy.read_magic(stream) != (1, 0):
             raise ValueError("its images were saved in another version of the format")
@@ -60,8 +73,10 @@ def _parts(file: Any, labels: int) -> Iterator[Array]:
         if dtype != np.uint8 or len(shape) not in (3, 4) or shape[3:] not in ((), (1,), (3,)):
             wanted = "uint8 (count, height, width), perhaps with 1 or 3 channels"
             raise ValueError(f"its images are {dtype} {shape}, not {wanted}")
-        if shape[:1] != (labels,) or 0 in shape[1:]:
+        if labels is not None and shape[:1] != (labels,):
             raise ValueError(f"it has {counted(labels, 'label')} for images of shape {shape}")
+        if 0 in shape[1:]:
+            raise ValueError(f"its images have the shape {shape}")
         size = (*shape[1:3], *(shape[3:] or (1,)))
         if by_column:
             yield file["images"].reshape(-1, *size)

@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from regard.data.captions import CaptionField, Scenes
-from regard.data.pictures import PictureField
-from regard.data.text import BETWEEN
+from regard.check.faults import Checked
+from regard.check.pictures import check_pictures
+from regard.config import counted, values_of
+from regard.data.captions import CaptionField, Captions, Scenes, caption_fields
+from regard.data.in_memory import keep_captions
+from regard.data.pictures import PictureField, size_of
+from regard.data.sources import find
+from regard.data.text import BETWEEN, one_line
 from regard.data.tokens import TextTokens
 from regard.data.world.scenes import Scene, coverage
-from regard.interface import Generates, Learns
+from regard.interface import Generates, Learns, UserError
 from regard.look.captions import caption_closely, grid_of, look_at_caption, written
 from regard.look.weights import attends
+from regard.models import MODELS
+from regard.new.choices import Made, Request, by_size, first_key, hold_out
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.text import Line, best_of, generated
+from regard.recipe import Recipe
 from regard.run import Run
 from regard.score.captions import CAPTION_METRICS, words_of
 from regard.score.labels import score_answers
+from regard.score.metrics import CHRF_OF_SEVERAL
 from regard.score.translation import log_prob_of_each_pair
 from regard.show.caption_page import caption_page
 from regard.tasks import Task, Words
-from regard.tasks.pictures import given, inputs
-from regard.train.corpus import Corpus
+from regard.tasks import entry as usual_entry
+from regard.tasks.pictures import entry_of, file_of, given, headers_of, inputs, patch_side, side_of
+from regard.train.pictures import PictureReading
+from regard.train.training import TrainConfig
 
 LENGTH = 32  # tokens of a caption, about, for the size of a batch
+LONGEST = 60  # tokens of a caption that is written
+BATCH = 2048  # rows of pixels, or tokens
+STEPS = 3000
+FEW_WORDS = 200_000
 SHOWN = 2  # pictures after a demo
 
 
-class CaptionCorpus(Corpus):
+class CaptionCorpus(PictureReading):
     def fits(self, example: Any) -> bool:
         """Whether the caption is neither empty nor too long; a picture always fits."""
         return 0 < len(example[1]) <= self.recipe.tokens.longest
@@ -44,12 +61,69 @@ def answer(run: Run, pictures: Sequence[Any], how: Decoding | None = None, first
     for first in range(0, len(pictures), at_once):
         some = pictures[first : first + at_once]
         lines = [Line(first + place, "", [], cut=False) for place in range(len(some))]
-        for line, hypotheses in zip(
-            lines, generated(run, lines, run.batch(source=some), how, first_line), strict=True
-        ):
+        for line, hypotheses in zip(lines, generated(run, lines, run.batch(source=some), how, first_line), strict=True):
             texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses]
             found.append(best_of(run, line, hypotheses, texts))
     return found
+
+
+def plain(raw: Any, prediction: Prediction) -> str:
+    file = file_of(raw)
+    return one_line(prediction.text) + (f"\t{one_line(file)}" if file else "")
+
+
+def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
+    return entry_of(raw, usual_entry(raw, prediction))
+
+
+def new(asked: Request) -> Made:
+    """A recipe for a table of pictures and captions."""
+    asked.refuse("kind", "unit", "second")
+    files = asked.train_and_valid()
+    path = find(files["train"], asked.folder)
+    source, target = caption_fields(path)
+    data = Captions(**files, source=asked.source or source, target=asked.target or target)
+    reasons = {} if asked.target else {"data.target": "of the fields of the table, this one has the most words."}
+    every = [(picture, caption) for _, picture, caption in data.labelled(path, None)]
+    if not every:
+        raise UserError(f"{path} has no captions: give at least a few pictures with theirs.")
+    if data.source:
+        chosen, grey, reasons["data.side"] = side_of(headers_of([picture for picture, _ in every], path))
+        data = replace(data, side=chosen, channels=1 if grey else 3)
+        height = width = chosen
+    else:
+        height, width, _ = size_of(every[0][0])
+    if data.hold_out:
+        share = min(0.1, 500 / len(every)) if len(every) >= 500 else 0.1
+        data = replace(data, hold_out=round(share, 4))
+        reasons["data.hold_out"] = hold_out(len(every), share, "picture")
+    texts = [text for _, captions in every for text in captions.split(BETWEEN)]
+    words = sum(len(text.split()) for text in texts)
+    kind = asked.kind or ("words" if words < FEW_WORDS else "bpe")
+    reasons["tokens.kind"] = "captions are short, and a map for each word is easier to read than one for each piece."
+    config = by_size(len(every), *MODELS[asked.model_name].sizes)
+    if "patch" in values_of(config):
+        config = replace(config, patch=patch_side(height, width))
+        reasons["model.patch"] = "few patches make attention fast, and each still shows a part of the picture."
+    an_epoch = max(1, len(texts) * max(height, LENGTH) // BATCH)
+    epochs = min(40, max(4, round(STEPS / an_epoch)))
+    train = TrainConfig(
+        epochs=epochs,
+        batch_tokens=BATCH,
+        learning_rate=2e-3,
+        schedule="linear",
+        warmup=min(300, max(1, an_epoch * epochs // 10)),
+        validate_every=max(20, an_epoch),
+        patience=8,
+        metric=CHRF_OF_SEVERAL.key,
+    )
+    reasons[first_key(config)] = f"the size is for {counted(len(every), 'picture')} and {words:,} words."
+    tokens = TextTokens(kind=kind, size=0 if kind == "words" else 4000, at_least=2 if words > FEW_WORDS else 1)
+    return asked.recipe(data, tokens, config, train), reasons
+
+
+def check(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
+    return check_pictures(recipe, write, on_example, labels=False)
 
 
 def pointing(run: Run, data: Scenes, scenes: Sequence[Scene]) -> tuple[float, float]:
@@ -106,7 +180,7 @@ TASK = Task(
         another="another caption of an earlier picture",
     ),
     fields={"source": PictureField, "target": CaptionField},
-    sources={"scenes": Scenes},
+    sources={"scenes": Scenes, "captions": Captions},
     tokens=TextTokens,
     promises={"loss(batch)": Learns, "start(batch) and step(tokens, state)": Generates},
     metrics=CAPTION_METRICS,
@@ -115,15 +189,18 @@ TASK = Task(
     demo_model="show_attend_tell",
     toy=((np.zeros((16, 16, 3), np.uint8), "a b c"), (np.full((16, 16, 3), 255, np.uint8), "c")),
     corpus=CaptionCorpus,
-    new=lambda asked: None,
-    check=lambda *_: None,
+    keep=keep_captions,
+    new=new,
+    check=check,
     answer=answer,
     score=score_answers,
     demo=demo,
     right=right,
+    plain=plain,
+    entry=entry,
     inputs=inputs,
     given=given,
-    decoding=Decoding(beam=5),
+    decoding=Decoding(beam=5, max_length=LONGEST),
     look=look_at_caption,
     look_closely=caption_closely,
     page=caption_page,

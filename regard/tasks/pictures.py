@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -16,16 +15,14 @@ import torch
 
 from regard.check.pictures import check_pictures
 from regard.config import values_of
-from regard.data.augmentation import augmented
 from regard.data.batches import Examples
-from regard.data.corruption import Batches
-from regard.data.fields import Fields, LabelField
+from regard.data.fields import LabelField
 from regard.data.in_memory import keep_pictures
-from regard.data.picture_cache import PictureCache, Size, forget_pictures
+from regard.data.picture_cache import Size
 from regard.data.picture_files import Header, PictureFile, read_header
 from regard.data.picture_sources import Npz, Pictures, file_and_label, is_npz, is_picture, picture_files
-from regard.data.pictures import PictureField, pixels_in, read_pictures, size_of
-from regard.data.sources import UNDECIDED, Imported, Split, find
+from regard.data.pictures import PictureField, pixels_in, read_images, size_of
+from regard.data.sources import UNDECIDED, Imported, find
 from regard.data.text import one_line
 from regard.interface import Classifies, Sample, UserError
 from regard.layers.attention import watch
@@ -35,7 +32,6 @@ from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import some_at_once
 from regard.predict.labels import labels_of
-from regard.recipe import Recipe
 from regard.run import Run
 from regard.score.labels import score_top_labels, top_labels
 from regard.score.metrics import TOP, TOP_5
@@ -44,12 +40,12 @@ from regard.show.picture_map import PictureMap
 from regard.tasks import nothing
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
-from regard.train.corpus import SHOWN_SAMPLES, Metrics, OnRead, Sides, loss_over
+from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
+from regard.train.pictures import PictureReading
 
 AT_ONCE = 256  # pictures
 MOST = 1 << 22  # bytes of pictures that are read together
 LOOKED_AT = 200  # pictures from which `new` chooses a size
-SPLITS: tuple[Split, Split] = ("train", "valid")
 SIDES = (32, 48, 64)  # which it chooses from
 
 
@@ -62,43 +58,11 @@ class ImportedPictures(Imported):
     form = Npz(train="", hold_out=UNDECIDED)
 
 
-class PictureCorpus(LabelCorpus):
-    """Pictures, which are decoded once, and changed a little in each epoch where the data asks for augmentation."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
-        self.folder: Path | None = None  # where decoded pictures are kept, until all are encoded
-        self.on_read: OnRead = lambda read, every: None
-
-    def keep_in(self, folder: Path, on_read: OnRead) -> None:
-        self.folder, self.on_read = folder, on_read
-
-    def forget(self) -> None:
-        if self.folder is not None:
-            forget_pictures(self.folder)
-        self.folder = None
-
-    @cached_property
-    def cache(self) -> PictureCache | None:
-        data, folder = self.recipe.data, self.folder
-        if folder is None or not isinstance(data, Pictures):
-            return None
-        every = sum(1 for split in SPLITS for _ in data.lines(split, self.recipe.folder))
-        return PictureCache(folder, data.size, lambda count: self.on_read(count, every))
-
-    def examples(self, split: Split) -> Iterator[tuple[Any, ...]]:
-        for picture, label in super().examples(split):
-            kept = self.folder is not None and isinstance(picture, PictureFile)
-            yield replace(picture, cache=self.cache) if kept else picture, label
+class PictureCorpus(PictureReading, LabelCorpus):
+    """Pictures and their labels."""
 
     def fits(self, example: Any) -> bool:
         return True
-
-    def batches(self, fields: Fields, encoded: Sides, model: object) -> Batches:
-        pictures, data, field = super().batches(fields, encoded, model), self.recipe.data, fields["source"]
-        if not isinstance(data, Npz) or not isinstance(field, PictureField):
-            return cast(Batches, pictures)
-        return augmented(pictures, data.augmentation, field.size, self.recipe.seed)
 
     def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
         """Return the validation loss, the task's metrics and a few labels, from pictures that were decoded before."""
@@ -144,7 +108,12 @@ def plain(raw: Any, prediction: Prediction) -> str:
 
 
 def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
-    return {**({"file": file_of(raw)} if file_of(raw) else {}), **CLASSIFICATION.entry(raw, prediction)}
+    return entry_of(raw, CLASSIFICATION.entry(raw, prediction))
+
+
+def entry_of(raw: Any, facts: dict[str, Any]) -> dict[str, Any]:
+    """A line of JSON that begins with the file of a picture, if it has one."""
+    return {**({"file": file_of(raw)} if file_of(raw) else {}), **facts}
 
 
 def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:
@@ -152,7 +121,7 @@ def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:
     if file is None:
         raise UserError("Pictures are read from files: give some after the run, or a folder, a table or an .npz file.")
     if is_npz(file):
-        return (picture for picture, _ in read_pictures(file))
+        return read_images(file)
     return iter(picture_files(file))
 
 
@@ -162,9 +131,9 @@ def given(text: str) -> list[Any]:
     path, place = (Path(name), int(number)) if name and number.isdecimal() else (Path(text), 1)
     if not is_npz(path):
         return list(inputs(Path(text)))
-    found = [picture for picture, _ in islice(read_pictures(path), max(0, place - 1), place)]
+    found = list(islice(read_images(path), max(0, place - 1), place))
     if not found or not place:
-        count = sum(1 for _ in read_pictures(path))
+        count = sum(1 for _ in read_images(path))
         raise UserError(f"{path} has no picture {place}: give a number from 1 to {count}.")
     return found
 
@@ -245,13 +214,18 @@ def new_pictures(asked: Request, files: dict[str, Any], path: Path) -> tuple[Pic
         reasons["data.target"] = "of the other fields, this one has the fewest different values."
     data = Pictures(**files, source=file, target=label)
     headers = headers_of([picture for _, picture, _ in data.labelled(path, None)], path)
-    usual = int(median(header.side for header in headers))
-    side = next((side for side in SIDES if usual <= side * 1.25), SIDES[-1])
-    reasons["data.side"] = f"the median picture has {usual:,} pixels along its shorter side; larger is slower."
-    grey = all(header.grey for header in headers)
+    side, grey, reasons["data.side"] = side_of(headers)
     if grey:
         reasons["data.channels"] = "the pictures are grey."
     return replace(data, side=side, channels=1 if grey else 3), reasons
+
+
+def side_of(headers: Sequence[Header]) -> tuple[int, bool, str]:
+    """The side that pictures of these sizes become, whether all are grey, and the reason."""
+    usual = int(median(header.side for header in headers))
+    side = next((side for side in SIDES if usual <= side * 1.25), SIDES[-1])
+    reason = f"the median picture has {usual:,} pixels along its shorter side; larger is slower."
+    return side, all(header.grey for header in headers), reason
 
 
 def headers_of(pictures: Sequence[PictureFile], path: Path) -> list[Header]:

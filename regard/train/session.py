@@ -282,8 +282,9 @@ class Session:
         """Yield the first training texts, side after side: as written, in tokens, and decoded again."""
         fields = [self.fields[side] for side in self.recipe.task.fields]
         for example in islice(self.corpus.examples("train"), 1 if self.corpus.whole_file else count):
-            texts = [(text, field) for text, field in zip(example, fields, strict=False) if isinstance(field, TextField)]
-            for text, field in dict(texts).items():  # denoising has one text on both sides
+            sides = zip(example, fields, strict=False)
+            texts = {text: field for text, field in sides if isinstance(field, TextField)}  # once, if both are the same
+            for text, field in texts.items():
                 beginning = text[:EXAMPLE]
                 yield beginning, [piece.text for piece in field.pieces(beginning)], field.restored(beginning)
 
