@@ -72,22 +72,20 @@ class AttentiveDecoder(nn.Module):
         cell: Cell,
         attention: nn.Module,  # an Attention or a MultiHead; with another one, `look` is a subclass's own
         value_dim: int,  # width of the context
-        first: nn.Linear,  # from the summary to as many parts of the first state as are not 0
+        summary_dim: int,  # width of the vector from which the first state is computed
+        started: int = 1,  # how many parts of the first state are; the others are 0
         upper: Recurrent | None,
         head: Head,
         dropout: float,
     ) -> None:
         super().__init__()
-        self.embed = embed
-        self.attention = attention
-        self.cell = cell
+        self.embed, self.attention, self.cell = embed, attention, cell
         projected = cell.inputs(torch.zeros(1, embed.dim)).shape[-1]
         self.told = nn.Linear(value_dim, projected, bias=False)
-        self.first = first
+        self.first = nn.Linear(summary_dim, started * cell.hidden)
         self.upper = upper
         self.readout = nn.Linear(cell.hidden + value_dim + embed.dim, embed.dim)
-        self.head = head
-        self.dropout = Dropout(dropout)
+        self.head, self.dropout = head, Dropout(dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return tuple(attentions_in(self.attention))
@@ -174,14 +172,15 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
         dropout=config.dropout,
         lexical=config.lexical,
     )
+    upper = recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None
     embed = Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout)
     decoder = AttentiveDecoder(
         embed=embed,
         cell=cell_named(config.cell)(input_dim=config.embedding, hidden=config.hidden),
         attention=attention(config),
         value_dim=config.value_dim,
-        first=nn.Linear(config.hidden, config.hidden),
-        upper=recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None,
+        summary_dim=config.hidden,
+        upper=upper,
         head=head_of(config, embed),
         dropout=config.dropout,
     )
