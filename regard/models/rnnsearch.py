@@ -73,22 +73,19 @@ class AttentiveDecoder(nn.Module):
         attention: nn.Module,  # an Attention or a MultiHead; with another one, `look` is a subclass's own
         value_dim: int,  # width of the context
         summary_dim: int,  # width of the vector from which the first state is computed
-        begun: int = 1,  # parts of the first state that are computed from it; the others are 0
+        started: int = 1,  # how many parts of the first state are; the others are 0
         upper: Recurrent | None,
         head: Head,
         dropout: float,
     ) -> None:
         super().__init__()
-        self.embed = embed
-        self.attention = attention
-        self.cell = cell
+        self.embed, self.attention, self.cell = embed, attention, cell
         projected = cell.inputs(torch.zeros(1, embed.dim)).shape[-1]
         self.told = nn.Linear(value_dim, projected, bias=False)
-        self.first = nn.Linear(summary_dim, begun * cell.hidden)
+        self.first = nn.Linear(summary_dim, started * cell.hidden)
         self.upper = upper
         self.readout = nn.Linear(cell.hidden + value_dim + embed.dim, embed.dim)
-        self.head = head
-        self.dropout = Dropout(dropout)
+        self.head, self.dropout = head, Dropout(dropout)
 
     def looks_back(self) -> tuple[Attention, ...]:
         return tuple(attentions_in(self.attention))

@@ -61,8 +61,7 @@ class Places(nn.Module):
 
     def __init__(self, *, attention: Attention | EqualWeights, query_dim: int) -> None:
         super().__init__()
-        self.attention = attention
-        self.gate = Linear(query_dim, 1)
+        self.attention, self.gate = attention, Linear(query_dim, 1)
 
     def memory(self, keys: Tensor, values: Tensor, mask: Tensor) -> Memory:
         return self.attention.memory(keys, values, mask)
@@ -155,10 +154,10 @@ def places(config: Config, dim: int) -> Places:
     """Build the attention over annotations of width `dim`."""
     if config.attention == "none":
         return Places(attention=EqualWeights(), query_dim=config.hidden)
-    additive = score("additive", query_dim=config.hidden, key_dim=dim, hidden=config.hidden)
+    attention = Attention(score=score("additive", query_dim=config.hidden, key_dim=dim, hidden=config.hidden))
     if config.attention == "soft":
-        return Places(attention=Attention(score=additive), query_dim=config.hidden)
-    return SampledPlaces(attention=Attention(score=additive), query_dim=config.hidden, sampled=config.sampled)
+        return Places(attention=attention, query_dim=config.hidden)
+    return SampledPlaces(attention=attention, query_dim=config.hidden, sampled=config.sampled)
 
 
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
@@ -171,7 +170,7 @@ def build(config: Config, shapes: Shapes) -> EncoderDecoder:
         attention=places(config, encoder.dim),
         value_dim=encoder.dim,
         summary_dim=encoder.dim,
-        begun=len(cell.start(1)),
+        started=len(cell.start(1)),
         upper=recurrent_of(config, config.hidden, layers=config.layers - 1) if config.layers > 1 else None,
         head=head_of(config, embed),
         dropout=config.dropout,
