@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Call
+from PIL import Image
 
 from regard.loading import shipped
 
@@ -54,8 +55,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tagged = "".join("".join(f"{word}\tW\n" for word in text.split()) + "\n" for text in english)
     (folder / "train.conll").write_text(tagged.replace("cats\tW", "cats\tN"), encoding="utf-8")
     random = np.random.default_rng(1)
-    for name in ("train", "test"):
-        np.savez(folder / f"{name}.npz", images=random.integers(0, 256, (40, 8, 8), np.uint8), labels=np.arange(40) % 2)
+    for label in ("cat", "dog"):
+        (folder / "photos" / label).mkdir(parents=True)
+        for number in range(20):
+            picture = Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8))
+            picture.save(folder / "photos" / label / f"{number}.jpg")
+    picture.save(folder / "photo.jpg")
     return folder
 
 
