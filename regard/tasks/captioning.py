@@ -50,7 +50,7 @@ SHOWN = 2  # pictures after a demo
 class CaptionCorpus(PictureReading):
     def fits(self, example: Any) -> bool:
         """Whether the caption is neither empty nor too long; a picture always fits."""
-        return 0 < len(example[1]) <= self.recipe.tokens.longest
+        return bool(0 < len(example[1]) <= self.recipe.tokens.longest)
 
 
 def answer(run: Run, pictures: Sequence[Any], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:

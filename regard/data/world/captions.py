@@ -218,8 +218,7 @@ def describe(thing: Thing, language: Language) -> tuple[str, ...]:
     """A noun phrase: "a large striped blue square", "un grand carré bleu rayé"."""
     textured = thing.texture != "plain"
     if language == "english":
-        texture = (thing.texture,) if textured else ()
-        return ("a", thing.size, *texture, thing.colour, thing.shape)
+        return ("a", thing.size, *([thing.texture] if textured else []), thing.colour, thing.shape)
     gender = int(thing.shape in FEMININE)
     colour, noun, article = COLOURS[thing.colour][gender], NOUNS[thing.shape], ("un", "une")[gender]
     texture = tuple(TEXTURES[thing.texture][gender].split()) if textured else ()

@@ -89,7 +89,7 @@ def _star(u: Floats, v: Floats) -> Mask:
     across, down = cos(pi / 5), sin(pi / 5)
     for _ in range(2):
         u = abs(u)
-        beyond = 2 * np.maximum(across * u + down * v, 0)
+        beyond: Floats = 2 * np.maximum(across * u + down * v, np.float32(0))
         u, v = u - across * beyond, v - down * beyond
     slope = (1.25 - NOTCH * across) / (NOTCH * down)
     return v + 1.25 > slope * abs(u)
@@ -180,7 +180,8 @@ def _inner(shape: Shape, u: Floats, v: Floats) -> Mask:
 
 def _stripes(u: Floats, v: Floats, period: float) -> Mask:
     along = (u + v) * (sqrt(0.5) / period) + 0.25
-    return along - np.floor(along) < 0.5
+    dark: Mask = along - np.floor(along) < 0.5
+    return dark
 
 
 def _beads(u: Floats, v: Floats, period: float) -> Mask:
@@ -204,7 +205,9 @@ PATTERNS: dict[Texture, Callable[[Floats, Floats, float], Mask]] = {"striped": _
 
 def _mean(inside: Mask) -> Floats:
     """(rows, columns): the share of each pixel's points."""
-    return inside.reshape(-1, *inside.shape[2:]).sum(0, dtype=np.uint8).astype(np.float32) / SAMPLES**2
+    counts = inside.reshape(-1, *inside.shape[2:]).sum(0, dtype=np.uint8)
+    shares: Floats = counts.astype(np.float32) / SAMPLES**2
+    return shares
 
 
 def _background(bits: PCG64, side: int) -> Floats:
@@ -240,7 +243,8 @@ def _background(bits: PCG64, side: int) -> Floats:
 
 def _uniform(bits: PCG64, *shape: int) -> Floats:
     raw: Any = bits.random_raw(prod(shape))
-    return (raw >> np.uint64(40)).astype(np.float32).reshape(shape) * 2.0**-24
+    numbers: Floats = (raw >> np.uint64(40)).astype(np.float32).reshape(shape) * 2.0**-24
+    return numbers
 
 
 @cache
@@ -275,4 +279,5 @@ def _cells(count: int, pixels: int) -> Floats:
     """(count, pixels): how much of each pixel is in each cell, also where the grid does not fit the pixels."""
     edges = np.arange(count + 1)[:, None] * pixels / count
     shared = np.minimum(edges[1:], np.arange(1, pixels + 1)) - np.maximum(edges[:-1], np.arange(pixels))
-    return np.maximum(0, shared).astype(np.float32)
+    found: Floats = np.maximum(0, shared).astype(np.float32)
+    return found
