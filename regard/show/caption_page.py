@@ -70,7 +70,7 @@ def caption_page(pictures: Sequence[Captioned], *, title: str) -> str:
                 "views": views,
             }
         )
-    content = {"title": legible(title), "dark": list(DARK), "darkest": DARKEST, "pictures": described}
+    content = {"title": legible(title), "dark": list(DARK), "darkest": DARKEST, "shown": described}
     return fill_template(
         "caption_page.html", title=escape(legible(title)), content=inert_json(content), weights="\n".join(packed)
     )
