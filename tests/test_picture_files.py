@@ -235,7 +235,7 @@ def test_check_names_every_file_that_train_and_predict_refuse(call: Call, place:
     for name in ("half.jpg", "empty.png", "bomb.png", "missing.png"):
         refused = call("predict", "run", "sound/red/000.png", name)
         assert refused.code == 1 and name in refused.err and len(refused.err.splitlines()) == 1 and refused.out == ""
-    assert "t.csv, line 12: its label is empty" in done.out
+    assert "t.csv, line 12: has an empty label: correct or remove it." in done.out
     (place / "photos" / "red" / "bad.png").write_bytes(b"")
     (place / "photos" / "red" / "notes.txt").write_text("no picture")
     done = call("check", "sound.toml")
