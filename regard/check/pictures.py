@@ -14,6 +14,7 @@ from typing import Any
 from regard.check.faults import Checked, Finding, Summary
 from regard.config import counted
 from regard.data.picture_cache import Size
+from regard.data.picture_files import PictureFile, require_pillow
 from regard.data.picture_sources import files_below, is_npz, is_picture
 from regard.data.pictures import pixels_in, size_of
 from regard.data.sources import Line, Split
@@ -97,7 +98,10 @@ def check_pictures(recipe: Recipe, write: Path | None, on_example: Callable[[], 
     splits = [Checking(split) for split in SPLITS]
     for each in splits:
         for _, picture, label in each.lines(recipe):
-            size = size or size_of(picture)
+            if size is None:
+                size = size_of(picture)
+                if isinstance(picture, PictureFile):
+                    require_pillow(picture.path)  # said once, not of every file
             each.add(picture, label, size)
             on_example()
         findings += each.findings(splits[0])

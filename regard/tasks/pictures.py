@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from regard.check.pictures import check_pictures
+from regard.checkpoint import Folder
 from regard.data.augmentation import augmented
 from regard.data.batches import Examples
 from regard.data.corruption import Batches
@@ -241,6 +242,11 @@ def new_pictures(asked: Request, files: dict[str, Any], path: Path) -> tuple[Pic
         reasons["data.target"] = "of the other fields, this one has the fewest different values."
     data = Pictures(**files, source=file, target=label)
     headers = headers_of([picture for _, picture, _ in data.labelled(path, None)], path)
+    if asked.base:
+        height, width, channels = size_of_run(asked.base)
+        if height == width:
+            reasons["data.side"] = f"the pictures of {asked.base} have this size."
+            return replace(data, side=height, channels=channels), reasons
     usual = int(median(header.side for header in headers))
     side = next((side for side in SIDES if usual <= side * 1.25), SIDES[-1])
     reasons["data.side"] = f"the median picture has {usual:,} pixels along its shorter side; larger is slower."
@@ -248,6 +254,13 @@ def new_pictures(asked: Request, files: dict[str, Any], path: Path) -> tuple[Pic
     if grey:
         reasons["data.channels"] = "the pictures are grey."
     return replace(data, side=side, channels=1 if grey else 3), reasons
+
+
+def size_of_run(path: str) -> Size:
+    """The size of the pictures that a run to start from was trained on."""
+    field = Fields.read(Folder(find(path, Path.cwd())).fields, TASK.fields)["source"]
+    assert isinstance(field, PictureField)
+    return field.size
 
 
 def headers_of(pictures: Sequence[PictureFile], path: Path) -> list[Header]:
