@@ -344,9 +344,11 @@ def test_a_picture_with_an_empty_label_is_refused(call: Call, place: Path) -> No
     np.savez("good.npz", images=images, labels=np.array(["cat", "dog"] * 4))
     np.savez("bad.npz", images=images, labels=np.array(["cat", "dog", ""] + ["dog"] * 5))
     made(call, "pictures", "good.npz", "--valid", "good.npz")
-    for command in (("new", "pictures", "bad.npz"), ("check", "my.toml", "data.valid=bad.npz")):
+    for command in (("new", "pictures", "bad.npz"), ("train", "my.toml", "data.valid=bad.npz")):
         said = refused(call, *command)
         assert "Picture 3 of " in said and "bad.npz has an empty label: give it a label, or remove it." in said
+    done = call("check", "my.toml", "data.valid=bad.npz")
+    assert done.code == 1 and "Picture 3 of " in done.out and "bad.npz has an empty label: correct or" in done.out
 
 
 def test_one_example_is_not_written_as_several(call: Call, place: Path) -> None:

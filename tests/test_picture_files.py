@@ -235,7 +235,7 @@ def test_check_names_every_file_that_train_and_predict_refuse(call: Call, place:
     for name in ("half.jpg", "empty.png", "bomb.png", "missing.png"):
         refused = call("predict", "run", "sound/red/000.png", name)
         assert refused.code == 1 and name in refused.err and len(refused.err.splitlines()) == 1 and refused.out == ""
-    assert "t.csv, line 12: its label is empty" in done.out
+    assert "t.csv, line 12: has an empty label: correct or remove it." in done.out
     (place / "photos" / "red" / "bad.png").write_bytes(b"")
     (place / "photos" / "red" / "notes.txt").write_text("no picture")
     done = call("check", "sound.toml")
@@ -641,7 +641,7 @@ def test_pictures_are_given_from_python_as_files_images_and_arrays(place: Path, 
     assert list(regard.training(how, "run", data=data, valid=data[:30], settings=settings)) == []  # finished
     with pytest.raises(UserError, match="data has changed"):
         regard.train(how, "run", data=data[1:], valid=data[:30], settings=settings, progress=False)
-    with pytest.raises(UserError, match="Picture 1 is 'None': give the name of a file"):
+    with pytest.raises(UserError, match="Picture 1 is an array of object: give the name of a file"):
         regard.train(how, "other", data=[(None, "a"), (files[0], "b")], progress=False)
 
 
@@ -658,3 +658,18 @@ def test_top_5_counts_labels_among_the_first_five(call: Call, place: Path) -> No
     found = json.loads(call("score", "run", "x.npz", "--json").out)
     assert found["top_5"] >= found["accuracy"] and len(found["intervals"]["top_5"]) == 2
     assert "top-5 " in call("score", "run", "x.npz").out
+
+
+def test_fine_tuning_keeps_the_size_of_the_pictures(call: Call, place: Path, photos: Path) -> None:
+    assert call("new", "pictures", "photos", "--valid", "test", "-o", "p.toml").code == 0
+    assert call("train", "p.toml", *BRIEF, "-o", "run").code == 0
+    assert call("new", "pictures", "test", "--from", "run", "-o", "more.toml").code == 0
+    recipe = read_recipe(place / "more.toml")[0]
+    assert (recipe.data.side, recipe.data.channels, recipe.model.patch) == (16, 3, 8)
+
+
+def test_the_first_picture_of_a_file_of_several_is_read(tmp_path: Path) -> None:
+    """A telephone writes JPEG files with a second picture inside (MPO)."""
+    first, second = (Image.new("RGB", (30, 20), colour) for colour in (COLOUR, "black"))
+    first.save(tmp_path / "x.jpg", "MPO", save_all=True, append_images=[second])
+    assert np.abs(read_picture(tmp_path / "x.jpg", SIZE).astype(int) - COLOUR).max() <= 4

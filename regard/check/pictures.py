@@ -14,7 +14,8 @@ from typing import Any
 from regard.check.faults import Checked, Finding, Summary
 from regard.config import counted
 from regard.data.picture_cache import Size
-from regard.data.picture_sources import files_below, is_picture
+from regard.data.picture_files import PictureFile, require_pillow
+from regard.data.picture_sources import files_below, is_npz, is_picture
 from regard.data.pictures import pixels_in, size_of
 from regard.data.sources import Line, Split
 from regard.interface import UserError
@@ -38,7 +39,8 @@ class Checking:
         self.broken: list[str] = []  # a sentence for each example that cannot be read
 
     def report(self, file: str, line: int, wrong: str) -> None:
-        self.broken.append(f"{file}, line {line}: {wrong}: correct or delete it.")
+        example = f"Picture {line} of {file} {wrong}" if is_npz(Path(file)) else f"{file}, line {line}: {wrong}"
+        self.broken.append(f"{example}: correct or remove it.")
 
     def lines(self, recipe: Recipe) -> Iterator[Line]:
         """The examples, as far as the files can be read."""
@@ -102,7 +104,10 @@ def check_pictures(
     splits = [Checking(split, named=labels) for split in SPLITS]
     for each in splits:
         for _, picture, label in each.lines(recipe):
-            size = size or size_of(picture)
+            if size is None:
+                size = size_of(picture)
+                if isinstance(picture, PictureFile):
+                    require_pillow(picture.path)  # said once, not of every file
             each.add(picture, label, size)
             on_example()
         findings += each.findings(splits[0])

@@ -147,8 +147,8 @@ def keep_texts(rows: Iterable[Any], place: Path) -> Kept:
 def keep_pictures(rows: Iterable[Any], place: Path) -> Kept:
     """Arrays of uint8 (height, width[, channels]) of one size and a label each, as one .npz; otherwise files, Pillow's
     pictures and arrays, as a table of files and labels: what has no file yet gets one."""
-    pairs = list(pairs_in(rows))
-    shapes = {picture.shape if isinstance(picture, np.ndarray) else None for picture, _ in pairs}
+    pairs = [(given if is_file(given) else np.asarray(given), label) for given, label in pairs_in(rows)]
+    shapes = {None if is_file(picture) else picture.shape for picture, _ in pairs}
     if len(shapes) == 1 and None not in shapes:
         images, labels = zip(*pairs, strict=True)
         path = place.with_suffix(".npz")
@@ -173,15 +173,18 @@ def _table_of_pictures(pairs: Iterable[tuple[Any, Any]], place: Path, target: st
     return {"file": path, "source": PICTURE, "target": target}
 
 
+def is_file(picture: Any) -> bool:
+    """Whether a picture is a file, or can be written as one: everything else is an array."""
+    return isinstance(picture, str | Path) or is_pillow(picture)
+
+
 def _picture_file(picture: Any, folder: Path, number: int) -> Path:
     """The file of a picture: its own, or one that is named by what it holds, so that other data replaces none."""
     if isinstance(picture, str | Path):
         return Path(picture).absolute()
     if isinstance(picture, np.ndarray) and picture.dtype != np.uint8:
-        raise UserError(f"Picture {number} is an array of {picture.dtype}: give whole numbers from 0 to 255 (uint8).")
-    if not isinstance(picture, np.ndarray) and not is_pillow(picture):
-        given = f"Picture {number} is {str(picture)[:80]!r}"
-        raise UserError(f"{given}: give the name of a file, Pillow's Image, or an array of uint8.")
+        given = f"Picture {number} is an array of {picture.dtype}"
+        raise UserError(f"{given}: give the name of a file, Pillow's Image, or whole numbers from 0 to 255 (uint8).")
     content = png_of(picture)
     file = folder / f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.png"
     if not file.exists():

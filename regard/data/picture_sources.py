@@ -24,6 +24,7 @@ from regard.interface import UserError
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")  # endings, perhaps before .gz
 LOOKED_AT = 1000  # rows of a table
+EMPTY = "has an empty label"
 LABELLED = "put each picture into a folder that is named as its label"
 
 
@@ -145,9 +146,9 @@ class Npz(TrainAndValid):
             if label.strip():
                 yield number, picture, label
             elif report is None:
-                raise UserError(f"Picture {number} of {path} has an empty label: give it a label, or remove it.")
+                raise UserError(f"Picture {number} of {path} {EMPTY}: give it a label, or remove it.")
             else:
-                report(str(path), number, "its label is empty")
+                report(str(path), number, EMPTY)
 
     def labelled(self, path: Path, report: Report | None) -> Iterator[tuple[int, Any, str]]:
         """A number, a picture and its label, whatever the form of the data."""

@@ -133,8 +133,8 @@ class PictureField(Field):
         return [pixels_in(raw, self.size).reshape(-1) for raw in raws]
 
     def is_one(self, raw: Any) -> bool:
-        if isinstance(raw, np.ndarray):
-            return bool(raw.shape[:2] == self.size[:2])
+        if isinstance(raw, np.ndarray | torch.Tensor):
+            return tuple(raw.shape[:2]) == self.size[:2]
         return isinstance(raw, str | Path | PictureFile) or is_pillow(raw)
 
     def pad(self, arrays: Sequence[Any], *, multiple: int = MULTIPLE) -> Padded:

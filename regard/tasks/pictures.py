@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from regard.check.pictures import check_pictures
+from regard.checkpoint import Folder
 from regard.config import values_of
 from regard.data.batches import Examples
-from regard.data.fields import LabelField
+from regard.data.fields import Fields, LabelField
 from regard.data.in_memory import keep_pictures
 from regard.data.picture_cache import Size
 from regard.data.picture_files import Header, PictureFile, read_header
@@ -214,6 +215,11 @@ def new_pictures(asked: Request, files: dict[str, Any], path: Path) -> tuple[Pic
         reasons["data.target"] = "of the other fields, this one has the fewest different values."
     data = Pictures(**files, source=file, target=label)
     headers = headers_of([picture for _, picture, _ in data.labelled(path, None)], path)
+    if asked.base:
+        height, width, channels = size_of_run(asked.base)
+        if height == width:
+            reasons["data.side"] = f"the pictures of {asked.base} have this size."
+            return replace(data, side=height, channels=channels), reasons
     side, grey, reasons["data.side"] = side_of(headers)
     if grey:
         reasons["data.channels"] = "the pictures are grey."
@@ -227,6 +233,13 @@ def side_of(headers: Sequence[Header]) -> tuple[int, bool, str]:
     side = usual if alike else next((side for side in SIDES if usual <= side * 1.25), SIDES[-1])
     reason = f"the median picture has {usual:,} pixels along its shorter side; larger is slower."
     return side, all(header.grey for header in headers), reason
+
+
+def size_of_run(path: str) -> Size:
+    """The size of the pictures that a run to start from was trained on."""
+    field = Fields.read(Folder(find(path, Path.cwd())).fields, TASK.fields)["source"]
+    assert isinstance(field, PictureField)
+    return field.size
 
 
 def headers_of(pictures: Sequence[PictureFile], path: Path) -> list[Header]:

@@ -49,6 +49,7 @@ def train(
     data, valid: examples instead of the recipe's files: a list or iterable of (source, target), (text, label),
         (words, tags) or (picture, label) pairs, of (first text, second text, label or number), (question, answers,
         right answer) or (question, text, answer), of texts for a language model, or a DataFrame with those columns.
+        A picture is the name of a file, Pillow's Image or an array of uint8 (height, width[, channels]).
     settings: further settings by dotted key, such as {"train.minutes": 1}.
     progress: show a progress bar; by default in a terminal or a notebook.
     trust_code: execute the Python files that the recipe of a run names, even if you have not trained with them.
