@@ -92,7 +92,8 @@ class CaptionMap:
         shares = self.shares[word]
         if smooth:
             opacity = np.rint(255 * DARKEST * (1 - shares)).astype(np.uint8)
-            shadow = np.concatenate([np.broadcast_to(np.array(DARK, np.uint8), (*shares.shape, 3)), opacity[..., None]], -1)
+            colour = np.broadcast_to(np.array(DARK, np.uint8), (*shares.shape, 3))
+            shadow = np.concatenate([colour, opacity[..., None]], -1)
             return svg_image(shadow, SIDE, high, smooth=True)
         down, across = high / shares.shape[0], SIDE / shares.shape[1]
         cells = (
