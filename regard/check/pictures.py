@@ -107,7 +107,7 @@ def check_pictures(
             if size is None:
                 size = size_of(picture)
                 if isinstance(picture, PictureFile):
-                    require_pillow(picture.path)  # said once, not of every file
+                    require_pillow(picture.path)  # one sentence for all files
             each.add(picture, label, size)
             on_example()
         findings += each.findings(splits[0])
