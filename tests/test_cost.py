@@ -146,6 +146,7 @@ PAIRS = Shapes(Ids(VOCAB), Ids(VOCAB))
 LABELS = Shapes(Ids(VOCAB), Label(NAMES))
 TAGS = Shapes(Ids(VOCAB), TagIds(NAMES))
 PIXELS = Shapes(Picture(HEIGHT, WIDTH, channels=1), Label(NAMES))
+CAPTIONS = Shapes(Picture(HEIGHT, WIDTH, channels=1), Ids(VOCAB))
 
 Case = tuple[str, Shapes, dict[str, Any], int]  # what is counted, of which settings, and what it should be
 
@@ -307,6 +308,32 @@ def table() -> dict[str, Case]:
         {"width": FILTERS, "stages": 2},
         learnt(first, second, label(wide)) + 2 * product(BATCH * places, 9, FILTERS),
     )
+    cases["captioner"] = (
+        "captioner",
+        CAPTIONS,
+        {**stack, "patch": PATCH, "decoder_layers": 1},
+        learnt(LAYERS * block(patches + 1), block(TARGET), cross(TARGET, patches + 1), head(DIM))
+        + 2 * product(BATCH * patches, PATCH * PATCH, DIM),
+    )
+    seen, steps = places // 4, BATCH * TARGET  # places that are attended to
+    cases["show_attend_tell"] = (
+        "show_attend_tell",
+        CAPTIONS,
+        {**recurrent, "width": FILTERS, "stages": 2},
+        learnt(
+            first,
+            second,
+            product(BATCH * seen, wide, HIDDEN),  # keys
+            product(steps, HIDDEN, HIDDEN + 1),  # queries, and the gate
+            product(steps * seen, HIDDEN, 1) + product(steps * seen, 1, wide),
+            product(BATCH, wide, 2 * HIDDEN),  # h₀ and c₀
+            recurrence("lstm", TARGET, EMBEDDING),
+            product(steps, wide, 4 * HIDDEN),  # the context enters
+            product(steps, HIDDEN + wide + EMBEDDING, EMBEDDING),  # readout
+            head(EMBEDDING),
+        )
+        + 2 * product(BATCH * places, 9, FILTERS),
+    )
     for cell in GATES:
         settings = {**recurrent, "tie": False, "cell": cell, "layers": 2}
         layers = (recurrence(cell, TARGET, width) for width in (EMBEDDING, HIDDEN))
@@ -336,9 +363,10 @@ def batch_of(name: str) -> Batch:
     source[0, -4:], target[0, -3:] = torch.tensor([EOS, PAD, PAD, PAD]), PAD
     if shapes is ONE_TEXT:
         return text(target)
-    if shapes is PIXELS:
+    if shapes in (PIXELS, CAPTIONS):
         pixels = torch.rand(BATCH, HEIGHT, WIDTH, generator=random)
-        return replace(batch_of("cnn labels"), source=Padded(pixels, torch.ones(BATCH, HEIGHT, dtype=torch.bool)))
+        other = batch_of("cnn labels") if shapes is PIXELS else pairs(source, target)
+        return replace(other, source=Padded(pixels, torch.ones(BATCH, HEIGHT, dtype=torch.bool)))
     if shapes is PAIRS:
         return pairs(source, target)
     if shapes is LABELS:

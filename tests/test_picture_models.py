@@ -34,7 +34,7 @@ from regard.interface import (
 from regard.layers.attention import watch
 from regard.layers.heads import log_probs_of
 from regard.layers.lora import add_low_rank
-from regard.layers.pictures import GridPositions, Pixels, grid_of, interpolated, refitted
+from regard.layers.pictures import GridPositions, grid_of, interpolated, refitted
 from regard.layers.positions import Sinusoidal
 from regard.look.weights import cross_attention, forced_weights
 from regard.models import abilities, captioner, convnet, show_attend_tell, vit
@@ -161,29 +161,8 @@ def test_a_block_that_adds_nothing_hands_its_input_on() -> None:
     assert torch.equal(states, torch.relu(model.norm(seen[0])).flatten(2).transpose(1, 2))
 
 
-def test_in_training_a_picture_is_moved_and_its_edge_repeated() -> None:
-    shape, shift = Picture(5, 7, 2), 2
-    read = Pixels(shape, shift=shift)
-    source = pictures(50, shape).values
-    assert torch.equal(read.eval()(source), source.view(50, 35, 2))
-    moved = read.train()(source).view(50, 5, 7, 2)
-    offsets = set()
-    for before, after in zip(source.view(50, 5, 7, 2), moved, strict=True):
-        found = [
-            (down, across)
-            for down in range(-shift, shift + 1)
-            for across in range(-shift, shift + 1)
-            if torch.equal(
-                after, before[(torch.arange(5) + down).clamp(0, 4)][:, (torch.arange(7) + across).clamp(0, 6)]
-            )
-        ]
-        assert len(found) == 1
-        offsets.update(found)
-    assert {down for down, _ in offsets} == {across for _, across in offsets} == set(range(-shift, shift + 1))
-
-
 def test_a_network_follows_its_module_to_another_device() -> None:
-    model, batch = network(shift=2, dropout=0.2).to("meta"), labelled(pictures()).to("meta")
+    model, batch = network(dropout=0.2).to("meta"), labelled(pictures()).to("meta")
     for training in (True, False):
         assert model.train(training).loss(batch).objective.is_meta
 
@@ -215,7 +194,6 @@ TELL: dict[str, Any] = {
     "embedding": 5,
     "hidden": 7,
     "dropout": 0.0,
-    "shift": 0,
     "coverage": 0.7,
 }
 PATCHES: dict[str, Any] = {"patch": 1, "dim": 12, "heads": 3, "feed_forward": 17, "layers": 2, "dropout": 0.0}

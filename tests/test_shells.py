@@ -108,6 +108,7 @@ def test_abilities_are_promises() -> None:
         "gpt": [*writers, *readers],
         "elmo": [*writers, "attend", *readers],
         **dict.fromkeys(("rnnsearch", "convs2s", "transformer"), [*writers, "attend"]),
+        **dict.fromkeys(("show_attend_tell", "captioner"), [*writers, "attend"]),
         **dict.fromkeys(("t5", "bart"), [*writers, "attend", *readers]),
         **dict.fromkeys(("bert", "roberta", "albert", "electra"), ["train", *readers, "fill"]),
         **dict.fromkeys(("birnn", "cnn", "encoder"), ["train", *readers]),

@@ -61,26 +61,16 @@ class PatchEncoder(TransformerEncoder):
 
 
 class Pixels(nn.Module):
-    """(batch, height, width · channels) -> (batch, height · width, channels): one place for each pixel.
-
-    In training each picture is moved by up to `shift` pixels (data augmentation), and its edge is repeated."""
+    """(batch, height, width · channels) -> (batch, height · width, channels): one place for each pixel."""
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, shape: Picture, *, shift: int = 0) -> None:
+    def __init__(self, shape: Picture) -> None:
         super().__init__()
-        self.shape, self.shift = shape, shift
+        self.shape = shape
 
     def forward(self, values: Tensor) -> Tensor:
-        pixels = values.view(-1, self.shape.height, self.shape.width, self.shape.channels)
-        if self.training and self.shift:
-            count, device = len(pixels), values.device
-            down, across = torch.randint(-self.shift, self.shift + 1, (2, count, 1), device=device)
-            rows = (torch.arange(self.shape.height, device=device) + down).clamp(0, self.shape.height - 1)
-            columns = (torch.arange(self.shape.width, device=device) + across).clamp(0, self.shape.width - 1)
-            pictures = torch.arange(count, device=device)[:, None, None]
-            pixels = pixels[pictures, rows[:, :, None], columns[:, None]]
-        return pixels.flatten(1, 2)
+        return values.view(len(values), self.shape.height * self.shape.width, self.shape.channels)
 
 
 class ResidualBlock(nn.Module):
@@ -116,13 +106,11 @@ class ResidualEncoder(nn.Module):
     """Stages of residual blocks; each stage halves height and width, and each but the first doubles the channels. `dim`
     is the width of a state, and `grid` counts the rows and columns of the last map."""
 
-    def __init__(
-        self, *, shape: Picture, width: int, stages: int, blocks: int, dropout: float = 0.0, shift: int = 0
-    ) -> None:
+    def __init__(self, *, shape: Picture, width: int, stages: int, blocks: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.shape, self.dim = shape, width * 2 ** (stages - 1)
         self.grid = (-(-shape.height // 2**stages), -(-shape.width // 2**stages))
-        self.embed = Pixels(shape, shift=shift)
+        self.embed = Pixels(shape)
         self.enter = convolution(shape.channels, width, 3, stride=2)
         widths = [width * 2**stage for stage in range(stages) for _ in range(blocks)]
         self.blocks = nn.ModuleList(

@@ -27,7 +27,6 @@ class ResidualSettings(Settings):
     width: Width = 32  # channels of the first stage; each further stage has twice as many as the one before
     stages: Annotated[int, between(1, 8)] = 3  # stages; each halves height and width
     blocks: Depth = 1  # residual blocks in each stage, of two convolutions each
-    shift: Annotated[int, between(0, 64)] = 2  # data augmentation: most pixels by which pictures are moved in training
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ def residual_encoder(config: ResidualSettings, shape: Picture, *, dropout: float
         stages=config.stages,
         blocks=config.blocks,
         dropout=dropout,
-        shift=config.shift,
     )
 
 
