@@ -1,10 +1,9 @@
 """Pre-training helps: bodies that have read film reviews, beside the same from scratch, on little labelled data.
 
-REGARD_DATA=… python bench/pretraining.py pretrain|sentiment|curve|ablation [-o FOLDER] [--jobs 2] [--only NAME …]
+REGARD_DATA=… python bench/pretraining.py pretrain|sentiment|curve|ablation [--setup words] [--jobs 2] [--only NAME …]
 
-pretrain    One body each of gpt, bert, electra and elmo, on the text of imdb, with its 24,000 most frequent words: at
-            most an hour of one thread. Budgets are in steps, so that a busy machine gives the same weights. A copy is
-            kept every 1,000 steps.
+pretrain    One body each of gpt, bert, electra and elmo, on the text of imdb: at most an hour of one thread.
+            Budgets are in steps, so that a busy machine gives the same weights. A copy is kept every 1,000 steps.
 sentiment   SST-2 with 100, 1,000 and all 6,920 labelled sentences, other ones for each seed: each body fine-tuned, and
             from scratch. Checkpoints are chosen on the development set, the test set is read once a run.
 curve       How accuracy grows with pre-training: each copy's vectors of the same sentences (the mean of its states, as
@@ -12,8 +11,9 @@ curve       How accuracy grows with pre-training: each copy's vectors of the sam
 ablation    The table of Radford 2018, 5: CoLA, MRPC, STS-B, RTE and SST-2 with gpt and the auxiliary loss, without
             pre-training, without the auxiliary loss, and with a body of LSTMs (elmo). Checkpoints are chosen on a
             tenth of train, GLUE's dev sets are read once a run.
-Fine-tuning has the settings that `regard new … --from RUN` chooses, but for DROPOUT; attentive_birnn from scratch has
-those of bench/naming.py; all have a moving average of weights; GLUE's tasks have STEPS_OF_GLUE steps.
+Fine-tuning has the settings that `regard new … --from RUN` chooses, but for DROPOUT and what the setup says.
+--setup     pieces: 8,000 BPE types and a softmax over all of them. words: 24,000 words and an adaptive softmax, so that
+            as many words take half the time; attentive_birnn has the settings of bench/naming.py; fewer steps.
 Intervals are of a bootstrap over test examples and seeds. Training resumes and answers are kept: the same command
 goes on. --jobs trains that many models side by side, one thread each.
 """
@@ -29,7 +29,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from multiprocessing import get_context
 from pathlib import Path
@@ -50,24 +50,60 @@ from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.metrics import ACCURACY, MATTHEWS, PEARSON, Floats, Metric
 
 WINDOW, SHORT = 128, 64  # tokens; masked models learn to use context sooner in short windows
-WORDS = 24_000  # of imdb: 96 % of SST-2's words; sorted by frequency, as an adaptive softmax needs them
 SPLITS = ("train", "dev", "test")  # of SST-2
 STACK: dict[str, Any] = {"dim": 256, "heads": 4, "feed_forward": 1024, "layers": 3}
+LSTM: dict[str, Any] = {"embedding": 256, "hidden": 256, "layers": 2}
 ADAPTIVE: dict[str, Any] = {"head": "adaptive", "tie": False}
-MASKED: dict[str, Any] = {"longest": WINDOW + 2, "norm": "pre", "masked": 0.3}
-BODIES: dict[str, dict[str, Any]] = {
-    "gpt": {**STACK, **ADAPTIVE, "context": WINDOW, "dropout": 0.0},
-    "bert": {**STACK, **MASKED, "dropout": 0.0},
-    "electra": {**STACK, **MASKED, "dropout": 0.0, "embedding": 0, "generator": 0.25},
-    "elmo": {**ADAPTIVE, "embedding": 256, "hidden": 256, "layers": 2, "context": WINDOW, "dropout": 0.0},
-}
-STEPS = {"elmo": 4200, "gpt": 3600, "electra": 1600, "bert": 2000}  # of 2,048 tokens
+MASKED: dict[str, Any] = {**STACK, "longest": WINDOW + 2, "norm": "pre"}
 DROPOUT = {"gpt": 0.2, "bert": 0.2, "electra": 0.2, "elmo": 0.5}  # of fine-tuning; one pass over the text needs none
-STEPS_OF_GLUE = 300  # of fine-tuning, and from scratch
 COPIED_EVERY = 1000  # steps
 SCRATCH = "attentive_birnn"  # the best of bench/naming.py without pre-training
-REGULARISED = {"dropout": 0.5, "word_dropout": 0.1}  # as there
 AUXILIARY = {"auxiliary": 0.5}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How bodies are pre-trained and fine-tuned."""
+
+    tokens: Mapping[str, Any]
+    bodies: Mapping[str, dict[str, Any]]
+    steps: Mapping[str, int]  # of pre-training, 2,048 tokens each
+    tuned: int  # steps of fine-tuning on 1,000 sentences of SST-2 and more; 0: as `regard new` chooses
+    glue: int  # steps of fine-tuning, and from scratch
+    masked_window: int = WINDOW
+    scratch: Mapping[str, Any] = field(default_factory=dict)  # of the recipe of SCRATCH and of gpt without pre-training
+    train: Mapping[str, Any] = field(default_factory=dict)  # of every fine-tuning
+
+
+SETUPS = {
+    "pieces": Setup(
+        tokens={"kind": "bpe", "size": 8000},
+        bodies={
+            "gpt": {**STACK, "context": WINDOW},
+            "bert": MASKED,
+            "electra": {**MASKED, "embedding": 0, "generator": 0.25},
+            "elmo": {**LSTM, "context": WINDOW},
+        },
+        steps={"gpt": 4500, "bert": 4500, "electra": 4500, "elmo": 4400},
+        tuned=0,
+        glue=300,
+    ),
+    "words": Setup(
+        tokens={"kind": "given", "size": 24_000},  # 96 % of SST-2's words; by frequency, as an adaptive softmax needs
+        bodies={
+            "gpt": {**STACK, **ADAPTIVE, "context": WINDOW},
+            "bert": {**MASKED, "masked": 0.3},
+            "electra": {**MASKED, "masked": 0.3, "embedding": 0, "generator": 0.25},
+            "elmo": {**LSTM, **ADAPTIVE, "context": WINDOW},
+        },
+        steps={"elmo": 4200, "gpt": 3600, "electra": 1000, "bert": 1300},
+        tuned=300,
+        glue=200,
+        masked_window=SHORT,
+        scratch={"tokens": {"kind": "given", "size": 0, "at_least": 1}, "model": {"dropout": 0.5, "word_dropout": 0.1}},
+        train={"smooth": 0.1},
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +120,7 @@ class Row:
 
 
 SENTIMENT = {
-    "attentive_birnn, scratch": Row(SCRATCH, False, REGULARISED),
+    "attentive_birnn, scratch": Row(SCRATCH, False),
     "gpt": Row("gpt"),
     "gpt + auxiliary": Row("gpt", model=AUXILIARY),
     "bert": Row("bert"),
@@ -128,7 +164,6 @@ class Examples:
     task: str = "classification"
     measure: str = ACCURACY.key
     few: int = 0  # labelled examples; 0: all
-    steps: int = 0  # of training; 0: as `new` chooses
 
     @property
     def metric(self) -> Metric:
@@ -137,10 +172,10 @@ class Examples:
 
 SST2 = {name: Examples("sst2", few=count) for name, count in {"100": 100, "1,000": 1000, "all": 0}.items()}
 GLUE = {
-    "CoLA": Examples("cola", measure="matthews", steps=STEPS_OF_GLUE),
-    "MRPC": Examples("mrpc", measure="f1", steps=STEPS_OF_GLUE),
-    "STS-B": Examples("stsb", "regression", measure="pearson", steps=STEPS_OF_GLUE),
-    "RTE": Examples("rte", steps=STEPS_OF_GLUE),
+    "CoLA": Examples("cola", measure="matthews"),
+    "MRPC": Examples("mrpc", measure="f1"),
+    "STS-B": Examples("stsb", "regression", measure="pearson"),
+    "RTE": Examples("rte"),
     "SST-2": SST2["all"],
 }
 
@@ -195,16 +230,16 @@ def one_or_two(texts: Sequence[str]) -> Any:
 # --- training ---
 
 
-def pretrained(folder: Path, body: str) -> str:
+def pretrained(folder: Path, setup: Setup, body: str) -> str:
     text = str(plain_text(folder).resolve())
-    window = SHORT if body in ("bert", "electra") else WINDOW
+    window = setup.masked_window if body in ("bert", "electra") else WINDOW
     recipe = {
         "task": "pretraining",
         "data": {"name": "text", "train": text, "hold_out": 0.005, "pack": True, "window": window},
-        "tokens": {"kind": "given", "size": WORDS},
-        "model": {"name": body, **BODIES[body]},
+        "tokens": setup.tokens,
+        "model": {"name": body, "dropout": 0.0, **setup.bodies[body]},
         "train": {
-            "steps": STEPS[body],
+            "steps": setup.steps[body],
             "batch_tokens": 2048,
             "learning_rate": 0.002,
             "schedule": "linear",
@@ -221,22 +256,23 @@ def pretrained(folder: Path, body: str) -> str:
     return f"{body:8} {facts['seconds'] / 60:5.1f} minutes, {facts['step']:,} steps"
 
 
-def tuned(folder: Path, row: Row, of: Examples, seed: int) -> dict[str, Any]:
+def tuned(folder: Path, setup: Setup, row: Row, of: Examples, seed: int) -> dict[str, Any]:
     """The answers on the test set of a run that is trained now, or was earlier."""
     place = folder / "tuned" / f"{of.name}{of.few or ''}-{row.slug}-{seed}"
     kept = place.with_suffix(".json")
     if not kept.exists():
         data = splits(of, seed)
-        recipe: dict[str, Any] = {"task": of.task, "seed": seed, "train": {"metric": of.metric.key, "smooth": 0.1}}
-        if of.steps:
-            recipe["train"] |= {"steps": of.steps, "validate_every": of.steps // 6, "warmup": of.steps // 10}
+        recipe: dict[str, Any] = {"task": of.task, "seed": seed, "train": {"metric": of.metric.key, **setup.train}}
+        steps = (0 if of.few == 100 else setup.tuned) if of.name == "sst2" else setup.glue
+        if steps and row.body != SCRATCH:
+            recipe["train"] |= {"steps": steps, "validate_every": steps // 6, "warmup": steps // 10}
         if row.pretrained:
             recipe["train"]["from"] = str(folder.resolve() / "bodies" / row.body)
             recipe["model"] = {"dropout": DROPOUT[row.body], **(row.model or {})}
         else:
-            own = {key: value for key, value in BODIES.get(row.body, {}).items() if key != "dropout"}
-            recipe["model"] = {"name": row.body, **own, **(row.model or {})}
-            recipe["tokens"] = {"kind": "given", "size": 0, "at_least": 1}
+            usual = setup.scratch.get("model", {}) if row.body == SCRATCH else setup.bodies[row.body]
+            recipe["model"] = {"name": row.body, **usual, **(row.model or {})}
+            recipe |= {key: value for key, value in setup.scratch.items() if key != "model"}
         keep_answers(regard.train(recipe, place, data=data["train"], valid=data["valid"]), data["test"], kept)
         shutil.rmtree(place)
     result: dict[str, Any] = json.loads(kept.read_text())
@@ -267,12 +303,12 @@ def workers(jobs: int) -> ProcessPoolExecutor:
 
 
 def trained(
-    jobs: int, folder: Path, rows: Mapping[str, Row], tasks: Mapping[str, Examples], seeds: int
+    jobs: int, folder: Path, setup: Setup, rows: Mapping[str, Row], tasks: Mapping[str, Examples], seeds: int
 ) -> dict[tuple[str, str, int], dict[str, Any]]:
     """The answers of every row on every task with every seed."""
     every = [(title, name, seed) for title in tasks for seed in range(1, seeds + 1) for name in rows]
     with workers(jobs) as pool:
-        waits = {each: pool.submit(tuned, folder, rows[each[1]], tasks[each[0]], each[2]) for each in every}
+        waits = {each: pool.submit(tuned, folder, setup, rows[each[1]], tasks[each[0]], each[2]) for each in every}
         found = {}
         for (title, name, seed), wait in waits.items():
             run = found[title, name, seed] = wait.result()
@@ -355,21 +391,23 @@ def gained(found: Resampled, scratch: Resampled) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("pretrain", "sentiment", "curve", "ablation"))
+    parser.add_argument("--setup", choices=SETUPS, default="pieces")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="models that are trained side by side, one thread each")
     parser.add_argument("--only", nargs="+", default=[], help="bodies, or rows of the table")
     parser.add_argument("--tasks", nargs="+", default=[], help="columns of the table")
-    parser.add_argument("-o", "--out", type=Path, default=Path("runs/pretraining"))
+    parser.add_argument("-o", "--out", type=Path, help="by default runs/pretraining-SETUP")
     given = parser.parse_args()
+    setup, given.out = SETUPS[given.setup], given.out or Path(f"runs/pretraining-{given.setup}")
     (given.out / "tuned").mkdir(parents=True, exist_ok=True)
     if given.what == "pretrain":
         plain_text(given.out)
         with workers(given.jobs) as pool:
-            for line in pool.map(pretrained, repeat(given.out), given.only or STEPS):
+            for line in pool.map(pretrained, repeat(given.out), repeat(setup), given.only or setup.steps):
                 print(line, flush=True)
         return
     if given.what == "curve":
-        for line in chain.from_iterable(curve(given.out, body, given.seeds) for body in given.only or BODIES):
+        for line in chain.from_iterable(curve(given.out, body, given.seeds) for body in given.only or setup.bodies):
             print(line, flush=True)
         return
     rows, tasks = {
@@ -378,7 +416,7 @@ def main() -> None:
     }[given.what]
     tasks = {title: of for title, of in tasks.items() if not given.tasks or title in given.tasks}
     rows = {name: row for name, row in rows.items() if not given.only or name in given.only}
-    report(trained(given.jobs, given.out, rows, tasks, given.seeds), rows, tasks)
+    report(trained(given.jobs, given.out, setup, rows, tasks, given.seeds), rows, tasks)
 
 
 if __name__ == "__main__":
