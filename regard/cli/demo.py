@@ -26,8 +26,8 @@ def demo(
 
     Translation: BLEU and an attention map. Language: perplexity and samples of a character-level language model.
     Classification: sentiment. Regression: lexical density. Tagging: parts of speech. Multiple choice and question
-    answering: who does what, where and when. Pretraining: accuracy after 100 labelled sentences, with and without
-    pre-training. The model is written to a run folder.
+    answering: who does what, where and when. Captioning: drawn scenes, and where the model looks. Pretraining: accuracy
+    after 100 labelled sentences, with and without pre-training. The model is written to a run folder.
     """
     from regard import load
     from regard.loading import demo_recipe, read_recipe, shipped
