@@ -170,7 +170,8 @@ def test_translators_beside_one_another_and_one_that_fails(call: Call, tmp_path:
         "rnnsearch", "seq2seq embedding=8 hidden=8 layers=1", "rnnsearch hidden=9 train.learning_rate=1e30 train.clip=0"
     ]  # fmt: skip
     assert [model["runs"][0]["state"] for model in found["models"]] == ["finished", "finished", "failed"]
-    assert any("failed" in warning and "not finite" in warning for warning in found["warnings"])
+    said = "".join(found["warnings"])  # a rate of 1e30 is noticed in the loss, or when the validation set is translated
+    assert "failed" in said and ("not finite" in said or "are not numbers" in said), said
     assert all(model["runs"][0]["tokens"] >= 2000 for model in found["models"][:2])
     first = load(tmp_path / "r.runs" / "rnnsearch-1")
     test = unseen_of(first.recipe)

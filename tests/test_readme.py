@@ -61,6 +61,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             picture = Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8))
             picture.save(folder / "photos" / label / f"{number}.jpg")
     picture.save(folder / "photo.jpg")
+    names = [
+        f"photos/{label}/{number}.jpg\ta {label} with the number {number}\n"
+        for label in ("cat", "dog")
+        for number in range(20)
+    ]
+    (folder / "captions.tsv").write_text("".join(names), encoding="utf-8")
     return folder
 
 

@@ -145,9 +145,8 @@ def inputs_in(task: Task, files: Sequence[Path | None]) -> int | None:
 
 def runs_and_inputs(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
     """The first path is a run, and so are those after it that are run folders; what follows them are inputs."""
-    from regard.checkpoint import Folder
-
-    first = next((n for n, path in enumerate(paths) if n and not Folder(path).config.is_file()), len(paths))
+    runs = (os.path.isfile(os.path.join(path, "config.toml")) for path in paths)  # a text may be too long for a name
+    first = next((n for n, is_run in enumerate(runs) if n and not is_run), len(paths))
     return [Path(path) for path in paths[:first]], list(paths[first:])
 
 

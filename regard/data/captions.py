@@ -43,7 +43,9 @@ class Captions(Pictures):
     valid: str = ""  # validation captions, in the same form; "": hold out some of the training pictures
     source: str = ""  # the field of a picture's file: key (JSONL), column number from 1, or column name; "": .npz
     target: str = ""  # the field of the caption; in JSONL it may hold a list of captions
-    flip: bool = False  # augmentation: mirror half of the training pictures; not where captions tell left from right
+    flip: bool = (
+        False  # augmentation: mirror half of the training pictures; not where captions have left and right in them
+    )
 
     def __post_init__(self) -> None:
         if not self.target:

@@ -162,6 +162,9 @@ def demo(run: Run) -> Iterator[Any]:
             seen = look_at_caption(run, data.example(scene)[0])
             yield f"\n{' '.join(seen.words)}\n"
             yield seen.text(100)
+    yield "\nNext:"
+    yield f"  regard look {run.name} photo.png --html look.html"
+    yield f"  regard train {run.name}/config.toml data.language=french -o runs/french"
 
 
 def right(output: str, reference: str) -> float:

@@ -229,7 +229,7 @@ def new_pictures(asked: Request, files: dict[str, Any], path: Path) -> tuple[Pic
 def side_of(headers: Sequence[Header]) -> tuple[int, bool, str]:
     """The side that pictures of these sizes become, whether all are grey, and the reason."""
     usual = int(median(header.side for header in headers))
-    alike = len({header.side for header in headers}) == 1 and usual <= SIDES[-1] and usual % 8 == 0
+    alike = len({header.side for header in headers}) == 1 and usual <= SIDES[-1] and usual % 16 == 0
     side = usual if alike else next((side for side in SIDES if usual <= side * 1.25), SIDES[-1])
     reason = f"the median picture has {usual:,} pixels along its shorter side; larger is slower."
     return side, all(header.grey for header in headers), reason
