@@ -375,6 +375,16 @@ def test_a_label_is_read_from_all_states_of_a_language_model(bodies: Any, call: 
     assert read_recipe(place / "n.toml")[0].model.pool == "end"  # what a classifier has learnt is kept
 
 
+def test_the_longest_text_of_a_recipe_fits_the_positions_of_the_run(bodies: Any, call: Call, place: Path) -> None:
+    write(place)
+    made = ("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("gpt"))
+    assert call(*made).code == 0
+    longest = read_recipe(place / "classification.toml")[0].tokens.longest
+    assert 60 < longest < 64
+    (place / "labels.tsv").write_text("".join(f"{' '.join(['a'] * longest)}\t{label}\n" for label in (0, 1)))
+    assert call("train", "classification.toml", "train.steps=1", FLOAT).code == 0
+
+
 def test_recurrent_layers_learn_fast_under_a_new_head(bodies: Any, call: Call, place: Path) -> None:
     write(place)
     assert call("new", "classification", "labels.tsv", "--valid", "labels.tsv", "--from", bodies("elmo")).code == 0

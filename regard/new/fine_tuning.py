@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from regard.checkpoint import Folder
 from regard.config import fields_of
+from regard.data.fields import MULTIPLE
 from regard.data.sources import Imported, every_line, find
 from regard.data.tokens import TextTokens
 from regard.interface import UserError
@@ -99,7 +100,8 @@ def tokens_of(own: Any, theirs: Any, config: Any) -> Any:
     taken: dict[str, Any] = {key: vars(theirs)[key] for key in ("size", "at_least")}
     if theirs.kind in get_args(fields_of(type(own))["kind"]):
         taken["kind"] = theirs.kind
-    most = vars(config).get("longest", vars(config).get("context", own.longest + 2)) - 2  # and <bos>, <eos>
+    places = vars(config).get("longest", vars(config).get("context"))
+    most = own.longest if places is None else (places - 1) // MULTIPLE * MULTIPLE - 1  # beside <bos>, <eos> and padding
     return replace(own, **taken, longest=min(own.longest, most))
 
 
