@@ -43,9 +43,7 @@ class Captions(Pictures):
     valid: str = ""  # validation captions, in the same form; "": hold out some of the training pictures
     source: str = ""  # the field of a picture's file: key (JSONL), column number from 1, or column name; "": .npz
     target: str = ""  # the field of the caption; in JSONL it may hold a list of captions
-    flip: bool = (
-        False  # augmentation: mirror half of the training pictures; not where captions have left and right in them
-    )
+    flip: bool = False  # augmentation: mirror half of the training pictures; not if captions have left and right
 
     def __post_init__(self) -> None:
         if not self.target:
@@ -114,8 +112,8 @@ def caption_fields(path: Path) -> tuple[str, str]:
     """The fields of a table that hold the names of pictures, "" where an .npz file has them, and the captions: the
     field with the most words."""
     columns, header = columns_of(path)
-    file = "" if images_beside(path).is_file() and not any(map(is_picture, sum(columns.values(), []))) else None
-    file = file_field(columns, path) if file is None else file
+    named = any(is_picture(value) for values in columns.values() for value in values)
+    file = "" if images_beside(path).is_file() and not named else file_field(columns, path)
     words = {name: sum(len(value.split()) for value in values) for name, values in columns.items() if name != file}
     if not words:
         raise UserError(f"{path} has no field beside the names of pictures: add one with captions.")

@@ -1,8 +1,4 @@
-"""Where a captioner looks: its attention over the places of a picture while it writes each word, and how much of that
-lies where the word points.
-
-pointing   Σ over words of the share of a word's weight inside its region, beside the region's share of the picture
-"""
+"""Where a captioner looks: its attention over the places of a picture while it writes each word."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.pictures import PictureField, pixels_in
 from regard.interface import UserError
 from regard.look.attention import words_of
 from regard.look.weights import attends, attention_weights, forced_weights, inside, merge
@@ -30,11 +27,11 @@ class Written(NamedTuple):
 
 
 def pixels_of(run: Run, picture: Any) -> NDArray[np.uint8]:
-    """The picture as the model is given it: (height, width), or (…, 3)."""
-    height, width, channels = (vars(run.fields["source"].shape)[key] for key in ("height", "width", "channels"))
-    (array,) = run.fields["source"].encode([picture])
-    pixels = np.asarray(array, np.uint8).reshape(height, width, channels)
-    return pixels[..., 0] if channels == 1 else pixels
+    """The picture as the model reads it: (height, width), or (…, 3)."""
+    field = run.fields["source"]
+    assert isinstance(field, PictureField)
+    pixels = pixels_in(picture, field.size)
+    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
 
 
 def grid_of(shape: Sequence[int], places: int) -> tuple[int, int]:

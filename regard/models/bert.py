@@ -36,7 +36,7 @@ class BodySettings(BlockSettings):
     segments: Count = 2  # kinds of sentences in a pair, each with its own vector; 0: none
     activation: ActivationName = "gelu"  # inside the feed-forward layers and the head
     epsilon: Epsilon = 1e-12  # added to the variance in layer normalisation
-    masked: Share = 0.15  # pre-training: share of the tokens that are hidden; 0.4 learns faster here (Wettig 2023)
+    masked: Share = 0.15  # pre-training: share of the tokens that are hidden (Wettig 2023 prefer 0.4)
     follows = False  # a constant here, and a setting of bert
     pool: Literal["first", "mean", "max", "attention"] = "first"  # for one answer per text: pooling; first is <cls>
     pooler: Literal["tanh", "gelu", "relu"] = "tanh"  # for one answer per text: activation of the layer above it

@@ -28,7 +28,7 @@ from regard.predict.decoding import Decoding, Prediction
 from regard.predict.text import Line, best_of, generated
 from regard.recipe import Recipe
 from regard.run import Run
-from regard.score.captions import CAPTION_METRICS, words_of
+from regard.score.captions import CAPTION_METRICS, EXACT_CAPTION
 from regard.score.labels import score_answers
 from regard.score.metrics import CHRF_OF_SEVERAL
 from regard.score.translation import log_prob_of_each_pair
@@ -78,7 +78,7 @@ def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
 
 def new(asked: Request) -> Made:
     """A recipe for a table of pictures and captions."""
-    asked.refuse("kind", "unit", "second")
+    asked.refuse("unit", "second")
     files = asked.train_and_valid()
     path = find(files["train"], asked.folder)
     source, target = caption_fields(path)
@@ -100,7 +100,8 @@ def new(asked: Request) -> Made:
     texts = [text for _, captions in every for text in captions.split(BETWEEN)]
     words = sum(len(text.split()) for text in texts)
     kind = asked.kind or ("words" if words < FEW_WORDS else "bpe")
-    reasons["tokens.kind"] = "captions are short, and a map for each word is easier to read than one for each piece."
+    if kind == "words":
+        reasons["tokens.kind"] = "`look` then shows one map for each word of a caption."
     config = by_size(len(every), *MODELS[asked.model_name].sizes)
     if "patch" in values_of(config):
         config = replace(config, patch=patch_side(height, width))
@@ -168,7 +169,7 @@ def demo(run: Run) -> Iterator[Any]:
 
 
 def right(output: str, reference: str) -> float:
-    return 100.0 * (words_of(output) in [words_of(caption) for caption in reference.split(BETWEEN)])
+    return EXACT_CAPTION.of([output], [reference])
 
 
 TASK = Task(

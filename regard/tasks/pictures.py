@@ -27,6 +27,7 @@ from regard.data.sources import UNDECIDED, Imported, find
 from regard.data.text import one_line
 from regard.interface import Classifies, Sample, UserError
 from regard.layers.attention import watch
+from regard.look.captions import grid_of, pixels_of
 from regard.look.weights import NOT_ATTENTION, inside, label_gradient, rollout
 from regard.new.choices import Made, Reasons, Request
 from regard.new.labelled import new_labelled
@@ -149,10 +150,8 @@ def look(run: Run, raw: Any, target: str | None = None, layer: int | None = None
         kind = NOT_ATTENTION
     else:
         label = run.predict([picture])[0].text
-    height, width = picture.shape[:2]
-    rows = max(1, round((weights.shape[1] * height / width) ** 0.5))
-    pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
-    return PictureMap(pixels, weights[0].cpu().numpy().reshape(rows, -1), label, kind)
+    grid = grid_of(picture.shape, weights.shape[1])
+    return PictureMap(pixels_of(run, picture), weights[0].cpu().numpy().reshape(grid), label, kind)
 
 
 def look_closely(run: Run, raw: Any, target: str | None = None) -> Sentence:
