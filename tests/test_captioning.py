@@ -17,7 +17,7 @@ from regard.data.text import BETWEEN
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.look.captions import grid_of
-from regard.tasks.captioning import pointing
+from regard.tasks.captioning import gold
 
 TINY = ("model.width=4", "model.stages=2", "model.embedding=6", "model.hidden=7", "--threads", 1)
 BUDGET = (
@@ -178,8 +178,13 @@ def test_a_table_that_cannot_be_read_is_refused_in_a_sentence(place: Path, call:
 def test_where_a_caption_points_is_measured(scenes: regard.Run) -> None:
     data = scenes.recipe.data
     assert isinstance(data, Scenes)
-    share, size = pointing(scenes, data, list(data.drawn("test")))
-    assert 0 < size < 1 and 0 < share < 1
+    examples = [data.example(scene) for scene in data.drawn("test")]
+    known = gold(data, examples)
+    assert known is not None and gold(Captions(train="data.jsonl", hold_out=0.3, target="en"), examples) is None
+    assert 0 < known.baseline < 100 and 0 < known.metric.over(known.statistics(scenes, examples)) < 100
+    everywhere = [np.ones((len(regions), 4, 4)) for regions in known.each]  # points by chance
+    assert known.metric.of(everywhere, known.each) == pytest.approx(known.baseline)
+    assert known.metric.of([regions.astype(float) for regions in known.each], known.each) == pytest.approx(100)
 
 
 def test_weights_over_places_follow_the_grid_of_the_picture(scenes: regard.Run) -> None:
@@ -197,3 +202,18 @@ def test_without_attention_there_is_nothing_to_look_at(scenes: regard.Run, tmp_p
     with pytest.raises(UserError, match="does not attend"):
         run.look(PICTURES[0])
     assert run.predict([PICTURES[0]])
+
+
+def test_a_report_shows_pictures_and_how_far_attention_points(scenes: regard.Run, call: Call, tmp_path: Path) -> None:
+    table = scenes.recipe.to_toml()
+    (tmp_path / "none.toml").write_text(table.replace('attention = "soft"', 'attention = "none"'))
+    assert call("train", tmp_path / "none.toml", "-o", tmp_path / "none").code == 0
+    said = call("compare", scenes.name, tmp_path / "none", "-o", tmp_path / "r.html")
+    assert said.code == 0, said.err
+    found = json.loads((tmp_path / "r.json").read_text())
+    attends, none = found["models"]
+    assert none["attention"] is None and 0 < attends["attention"]["mean"] < 100 and found["sized"] == "caption"
+    assert f"the region's share of the picture: {found['gold']['baseline']['value']:.1f} %" in said.out
+    for one in found["alignments"]:
+        assert [model["name"] for model in one["models"]] == [attends["name"]] and one["picture"]
+        assert f"data:image/png;base64,{one['picture']}" in (tmp_path / "r.html").read_text()

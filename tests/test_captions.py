@@ -128,7 +128,7 @@ def test_weights_that_do_not_fit_the_words_are_refused() -> None:
     with pytest.raises(ValueError, match="must be"):
         drawn(weights=weights()[1:])
     with pytest.raises(ValueError, match="for all of its words"):
-        Captioned("x", np.zeros((4, 4), np.uint8), WORDS, (Places("attention", 1, weights(2)[:, 1:]),))
+        Captioned("x", np.zeros((4, 4), np.uint8), WORDS, (Places("attention, layer 1", weights(2)[:, 1:]),))
 
 
 def test_a_browser_lights_up_where_the_chosen_word_looked(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_browser_lights_up_where_the_chosen_word_looked(tmp_path: Path) -> Non
     one_place[0, :, 0, 0] = one_place[1, :, 1, 2] = (
         1.0  # the first head at the top left, the second at the bottom right
     )
-    view = Places("attention", 1, one_place)
+    view = Places("attention, layer 1", one_place)
     page = caption_page([Captioned("<script>", pixels, WORDS, (view, view))], title="<i>Where & why")
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     bright = """() => { const canvas = document.getElementById("large"), copy = document.createElement("canvas");

@@ -35,7 +35,7 @@ from regard.train.session import Session
 def told(low: float, high: float, lengths: Sequence[dict[str, Any]] = ()) -> list[str]:
     models = [
         {"name": name, "values": {"bleu": {"each": [mean], "mean": mean, "low": mean - 1, "high": mean + 1}},
-         "lengths": lengths, "alignment_error": None, "cost": {}} for name, mean in (("one", 30.0), ("other", 29.0))
+         "lengths": lengths, "attention": None, "cost": {}} for name, mean in (("one", 30.0), ("other", 29.0))
     ]  # fmt: skip
     pair = {"first": "one", "second": "other", "measure": "bleu", "where": "all sentences", "difference": 1.0}
     return summary(
@@ -43,10 +43,10 @@ def told(low: float, high: float, lengths: Sequence[dict[str, Any]] = ()) -> lis
             "measures": [{"key": "bleu", "name": "BLEU", "better": "higher"}],
             "models": models,
             "pairs": [{**pair, "low": low, "high": high, "p": 0.1}],
-            "diagonal_error": None,
+            "gold": None,
             "mixtures": [],
             "seeds": [1],
-            "reads": "source",
+            "sized": "source",
             "counts": "tokens",
             "long": "",
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from browser import Visit, chromium, visit
+from PIL import Image
 from playwright.sync_api import Browser
 
 from regard.show.colours import CONES_TO_LAB, RGB_TO_CONES
+from regard.show.picture_map import map_facts, png_text
 from regard.show.report_charts import MODEL_COLOURS
 from regard.show.report_page import report_page
 
@@ -118,6 +121,7 @@ def frame(title: str, task: str) -> Comparison:
         "budget": {"text": "1,300,000 target tokens each", "kind": "tokens", "amount": 1300000.0},
         "seeds": SEEDS,
         "reads": "source" if task == "translation" else "text",
+        "sized": "source" if task == "translation" else "text",
         "counts": {"classification": "labels"}.get(task, "tokens"),
         "weights_to_one": task == "translation",
         "judged_by": "chrF of the sentence" if task == "translation" else "",
@@ -125,7 +129,7 @@ def frame(title: str, task: str) -> Comparison:
         "warnings": [],
         "measures": [],
         "models": [],
-        "diagonal_error": None,
+        "gold": None,
         "mixtures": [],
         "pairs": [],
         "alignments": [],
@@ -143,7 +147,7 @@ def model(name: str, paper: str, year: int, parameters: int, **more: Any) -> Com
         "runs": runs(name.replace(" ", "-"), SEEDS),
         "values": {},
         "lengths": [],
-        "alignment_error": None,
+        "attention": None,
         "curves": [],
         "cost": {},
         "reach": None,
@@ -208,7 +212,7 @@ def translation() -> Comparison:
                     }
                     for at in range(5)
                 ],
-                alignment_error=value(random, (0.41, 0.15, 0.22)[place], 0.01),
+                attention=value(random, (0.41, 0.15, 0.22)[place], 0.01),
                 curves=curves(random, (1.9, 0.42, 0.61)[place], 1e8 * (1 + place), SEEDS),
                 cost=cost(
                     parameters=[1.2e6 + 1e5 * place] * 3,
@@ -228,7 +232,14 @@ def translation() -> Comparison:
         for curve in found["models"][-1]["curves"]:  # validations took BLEU too
             curve["bleu"] = [round(bleu * (1 - math.exp(-tokens / 4e5)), 4) for tokens in curve["tokens"]]
     found["models"][1]["runs"][0]["interrupted"] = True
-    found["diagonal_error"] = 0.295
+    baseline = {"name": "diagonal baseline", "value": 0.295}
+    found["gold"] = {
+        "name": "alignment error",
+        "unit": "",
+        "better": "lower",
+        "note": "1 − 2 |A∩S|",
+        "baseline": baseline,
+    }
     for first, second, difference, low, high, p in (
         ("rnnsearch", "seq2seq", 37.1, 35.0, 39.2, 0.0005),
         ("transformer", "seq2seq", 34.2, 32.1, 36.6, 0.0005),
@@ -397,7 +408,37 @@ def hostile() -> Comparison:
     return found
 
 
-KINDS = {one.__name__: one for one in (translation, language, labels, failed, single, hostile)}
+PLACES = (3, 5)  # rows and columns
+TOP_LEFT, BOTTOM_RIGHT = (0, 0), (2, 4)
+
+
+def captioning() -> Comparison:
+    """Two models look at opposite corners of a white picture, and one does not attend."""
+    random = np.random.default_rng(5)
+    found = frame("Three captioners on pictures", "captioning")
+    found |= {"reads": "picture", "sized": "caption", "judged_by": "chrF of the caption"}
+    found["measures"] = [{"key": "chrf", "name": "chrF", "unit": "", "better": "higher", "note": ""}]
+    baseline = {"name": "the region's share of the picture", "value": 8.3}
+    found["gold"] = {"name": "inside", "unit": "%", "better": "higher", "note": "share", "baseline": baseline}
+    for place, name in enumerate(("none", "soft", "captioner <i>")):
+        one = model(name, f"paper {place}", 2015 + place, 100_000, values={"chrf": value(random, 50 + place, 1)})
+        one |= {"attention": value(random, 40 + place, 1) if place else None, "curves": curves(random, 1.0, 1e8, SEEDS)}
+        one["lengths"] = [{"from": 1, "to": 10, "sentences": 30, "mean": 50.0, "low": 45.0, "high": 55.0}]
+        found["models"].append(one)
+    words = ["a", "red", "<b>circle</b>", "extraordinarily-long-word-of-a-caption"]
+    looks = []
+    for name, corner in (("soft", TOP_LEFT), ("captioner <i>", BOTTOM_RIGHT)):
+        weights = np.zeros((len(words), *PLACES))
+        weights[:, *corner] = 0.25
+        looks.append({"name": name, **map_facts(words, "attention", weights)})
+    shown = {"picture": png_text(np.full((30, 50), 255, np.uint8)), "reference": "a red circle", "models": looks}
+    outputs = [{"model": one["name"], "text": "a ring", "score": 40.0} for one in found["models"]]
+    found["alignments"] = [{**shown, "source": [f"picture {number}"]} for number in (3, 8)]
+    found["mistakes"] = [{**shown, "source": "picture 5", "outputs": outputs}]
+    return found
+
+
+KINDS = {one.__name__: one for one in (translation, language, labels, failed, single, hostile, captioning)}
 
 
 @pytest.fixture(scope="module")
@@ -511,7 +552,7 @@ def test_every_number_is_in_a_table(opened: Callable[[str], Visit]) -> None:
         for part in one["lengths"]:
             assert f"{part['mean']:.1f} ({part['low']:.1f} to {part['high']:.1f})" in lengths
             assert str(part["sentences"]) in lengths
-        assert f"{one['alignment_error']['mean']:.3f}" in learnt
+        assert f"{one['attention']['mean']:.3f}" in learnt
         assert (
             f"{one['cost']['decoding_32']['mean']:,.0f}" in paid
             and f"{one['cost']['training_flops']['mean'] / 1e14:.2f} · 10¹⁴" in paid
@@ -571,6 +612,22 @@ def test_labels_are_right_or_wrong_and_the_palest_look_has_colour(opened: Callab
     assert tops == pytest.approx([largest] * 2)
     assert "birnn right" in words(seen, "mistakes") and "attentive_birnn wrong" in words(seen, "mistakes")
     assert "1,5501,500 to 1,600" in words(seen, "cost") and "training, labels/s" in words(seen, "cost")
+
+
+def test_each_word_lights_up_the_part_of_the_picture_that_it_looked_at(opened: Callable[[str], Visit]) -> None:
+    seen = opened("captioning")
+    cards = seen.page.locator("#sentence-0 .card")
+    assert cards.count() == 2 and seen.page.locator("#sentence-0 .pictured img").count() == 1
+    for card, bright, dark in ((0, TOP_LEFT, BOTTOM_RIGHT), (1, BOTTOM_RIGHT, TOP_LEFT)):
+        maps = cards.nth(card).locator(".places div")
+        assert maps.all_inner_texts() == ["a", "red", "<b>circle</b>", "extraordinarily-long-word-of-a-caption"]
+        drawn = maps.nth(1).locator("img").screenshot()
+        pixels = np.asarray(Image.open(BytesIO(drawn)).convert("L"))
+        at = [[int((each + 0.5) * side / count) for each, side, count in zip(place, pixels.shape, PLACES, strict=True)]
+              for place in (bright, dark)]  # fmt: skip
+        assert pixels[*at[0]] > 200 and pixels[*at[1]] < 80
+    assert "8.3" in words(seen, "learnt") and "inside" in words(seen, "learnt")
+    assert seen.page.locator("#mistakes .pictured img").count() == 1
 
 
 def test_attention_maps_are_drawn_when_they_are_opened(opened: Callable[[str], Visit]) -> None:

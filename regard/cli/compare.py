@@ -36,7 +36,7 @@ def compare(
     what: Annotated[list[str] | None, typer.Argument(metavar="[RECIPE.toml [section.key=value …] | RUN …]")] = None,
     # a recipe, or trained runs
     demo: Annotated[str | None, typer.Option(metavar="TASK")] = None,
-    # compare on the built-in corpus, without data of your own: translation or language
+    # compare on the built-in corpus, without data of your own: translation, language or captioning
     models: str | None = None,  # names of models, separated by commas
     model: list[str] | None = None,  # a model with settings, as in "rnn_lm cell=tanh", or a model file of your own
     budget: str | None = None,  # training budget of each model: 10m, 2e6tok or 1e15flop; by default the recipe's

@@ -15,19 +15,19 @@ import numpy as np
 
 from regard import machine
 from regard.checkpoint import Folder
-from regard.compare.measure import Facts, OnProgress, Unseen, looked, measured, shown_places
+from regard.compare.measure import Facts, OnProgress, Unseen, looked, measured, pictured, shown_places, texts_of
 from regard.compare.summary import ALL, covers_0, listed, summary
 from regard.data.files import reason
-from regard.data.sources import World
+from regard.data.text import BETWEEN
 from regard.interface import Fits, UserError
 from regard.loading import load, read_recipe
 from regard.models import design_of
 from regard.models.design import Design
 from regard.recipe import Recipe
 from regard.score.bootstrap import Resampled, difference, resample
+from regard.score.gold import Gold
 from regard.score.likelihood import fit_weights, score_texts
-from regard.score.metrics import ALIGNMENT_ERROR, FEWEST, PERPLEXITY, Metric, buckets
-from regard.score.translation import diagonal_of
+from regard.score.metrics import FEWEST, PERPLEXITY, Metric, buckets
 
 LONG = 25  # words: a sentence with more is a long one
 MISTAKES = 8
@@ -61,14 +61,14 @@ def comparison(
     by_name = {name: there for name, some in every.items() if (there := [run for run in some if run.facts])}
     first: Facts = next((some[0].facts for some in by_name.values()), {"sizes": {}, "statistics": {}, "floors": {}})
     task, metrics = recipe.task, recipe.task.metrics
-    resamples = {metric.key: _resampled(by_name, metric) for metric in (*metrics, ALIGNMENT_ERROR)}
-    words = np.array(test.words)
+    resamples = {metric.key: _resampled(by_name, metric) for metric in metrics}
+    looked_at = _resampled(by_name, test.gold.metric) if test.gold else {}
+    sized, texts = texts_of(task, test)
+    words = np.array([len(text.split()) for text in texts])
     whole = len(first["statistics"].get(metrics[0].key, words)) != len(words)  # one long text, in blocks
-    lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], test.sources)
+    lengths = {} if whole or not words.any() else _by_length(by_name, metrics[0], texts)
     long = f"sources of more than {LONG} words"
-    pairs, diagonal = _pairs(resamples[metrics[0].key], metrics[0], ALL), None
-    if task.aligned and test.links is not None:
-        diagonal = ALIGNMENT_ERROR.of(diagonal_of(test.examples), test.links)
+    pairs = _pairs(resamples[metrics[0].key], metrics[0], ALL)
     if task.aligned and (words > LONG).sum() >= FEWEST:
         pairs += _pairs(_resampled(by_name, metrics[0], words > LONG), metrics[0], long)
     found: Facts = {
@@ -86,15 +86,16 @@ def comparison(
         "warnings": _warnings(runs, test, few=not whole and len(words) < FEWEST),
         "measures": [_described(metric, recipe, test, first["floors"]) for metric in metrics],
         "reads": task.words.reads,
+        "sized": sized,  # what lengths are of
         "counts": task.words.counts,
         "weights_to_one": task.aligned,  # attention to a whole text at once has low weights
         "judged_by": task.words.judged,
         "long": long,
-        "models": [_model(name, some, resamples, lengths.get(name, [])) for name, some in every.items()],
-        "diagonal_error": diagonal,
+        "models": [_model(name, some, resamples, lengths.get(name, []), looked_at) for name, some in every.items()],
+        "gold": _gold(test.gold) if test.gold else None,
         "mixtures": _mixtures(by_name, test) if task.mixes else [],
         "pairs": pairs,
-        "alignments": _alignments(by_name, test),
+        "alignments": _alignments(recipe, by_name, test),
         "mistakes": _mistakes(recipe, by_name, test),
     }
     found["summary"] = summary(found)
@@ -114,9 +115,9 @@ def _resampled(by_name: ByName, metric: Metric, where: Any = slice(None)) -> dic
     return resample(statistics, metric) if statistics else {}
 
 
-def _by_length(by_name: ByName, metric: Metric, sources: Sequence[str]) -> dict[str, list[Facts]]:
+def _by_length(by_name: ByName, metric: Metric, texts: Sequence[str]) -> dict[str, list[Facts]]:
     found: dict[str, list[Facts]] = {name: [] for name in by_name}
-    for shortest, longest, inside in buckets(sources):
+    for shortest, longest, inside in buckets(texts):
         if inside.sum() >= FEWEST:
             bucket = {"from": shortest, "to": longest, "sentences": int(inside.sum())}
             for name, resampled in _resampled(by_name, metric, inside).items():
@@ -136,12 +137,15 @@ def _pairs(resamples: Mapping[str, Resampled], metric: Metric, where: str) -> li
 
 
 def _model(
-    name: str, runs: Sequence[Trained], resamples: Mapping[str, Mapping[str, Resampled]], lengths: list[Facts]
+    name: str,
+    runs: Sequence[Trained],
+    resamples: Mapping[str, Mapping[str, Resampled]],
+    lengths: list[Facts],
+    looked_at: Mapping[str, Resampled],
 ) -> Facts:
     there = [run.facts for run in runs if run.facts]
     design = _design(runs[0])
     values = {key: some[name].facts() for key, some in resamples.items() if name in some}
-    error = values.pop(ALIGNMENT_ERROR.key, None)
     return {
         "name": name,
         "paper": design.paper if design else "",
@@ -151,7 +155,7 @@ def _model(
         "runs": [_run(run) for run in runs],
         "values": values,
         "lengths": lengths,
-        "alignment_error": error,
+        "attention": looked_at[name].facts() if name in looked_at else None,  # how far it agrees with gold
         "curves": [{"seed": run.seed, **run.facts["curve"]} for run in runs if run.facts],
         "cost": _cost([facts["cost"] for facts in there]),
         "reach": {
@@ -208,17 +212,13 @@ def _source(recipe: Recipe) -> str:
 
 def _data(recipe: Recipe, test: Unseen, sizes: Mapping[str, str], *, whole: bool) -> Facts:
     data, noun = recipe.data, f"{recipe.task.words.example}s"
-    files = list(data.names.values())
-    text = ", ".join(Path(file).name for file in files)
-    if isinstance(data, World):
-        text = f"the built-in corpus, sentences of at most {data.longest} words"
     tested = "one text" if whole else f"{len(test.sources):,} {noun}"
     return {
-        "text": text,
+        "text": data.described,
         "train": sizes.get("train", ""),
         "valid": sizes.get("valid", ""),
         "test": tested if test.held_out else "the validation set",
-        "files": files,
+        "files": list(data.names.values()),
     }
 
 
@@ -232,6 +232,12 @@ def _described(metric: Metric, recipe: Recipe, test: Unseen, floors: Mapping[str
     if metric.floor and metric.key in floors:
         described["floor"] = {"value": floors[metric.key], "meaning": metric.floor.meaning}
     return described
+
+
+def _gold(gold: Gold) -> Facts:
+    metric = gold.metric
+    described = {"name": metric.name, "unit": metric.unit, "better": metric.better, "note": metric.note()}
+    return {**described, "baseline": {"name": gold.baseline_name, "value": gold.baseline}}
 
 
 def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
@@ -250,15 +256,29 @@ def _warnings(runs: Sequence[Trained], test: Unseen, *, few: bool) -> list[str]:
     return warnings
 
 
-def _alignments(by_name: ByName, test: Unseen) -> list[Facts]:
-    """Show the attention of each model's first seed on the chosen sentences."""
-    looks = {name: runs[0].facts["looks"] for name, runs in by_name.items()}
+def _alignments(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
+    """Show the attention of each model's first seed on the chosen examples."""
+    firsts = {name: runs[0].facts for name, runs in by_name.items()}
     found = []
-    for number, place in enumerate(shown_places(test)):
-        models = [{"name": name, **seen[number]} for name, seen in looks.items() if seen[number]]
+    for number, place in enumerate(shown_places(recipe.task, test)):
+        models = [{"name": name, **seen} for name, facts in firsts.items() if (seen := facts["looks"][number])]
         if models:
-            found.append({"source": models[0]["source"], "reference": test.targets[place], "models": models})
+            picture = next(iter(firsts.values()))["pixels"][number]
+            source = [_called(recipe, test, place)] if picture else models[0]["source"]
+            shown = {"source": source, "picture": picture, "reference": _reference(recipe, test, place)}
+            found.append({**shown, "models": models})
     return found
+
+
+def _called(recipe: Recipe, test: Unseen, place: int) -> str:
+    """Return a source, if it is a text, or else its number."""
+    source = test.sources[place]
+    return source if isinstance(source, str) else f"{recipe.task.words.example} {place + 1}"
+
+
+def _reference(recipe: Recipe, test: Unseen, place: int) -> str:
+    shown = recipe.task.legible(test.sources[place], test.targets[place])
+    return shown.replace(BETWEEN, "\n")
 
 
 def _mistakes(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
@@ -267,23 +287,25 @@ def _mistakes(recipe: Recipe, by_name: ByName, test: Unseen) -> list[Facts]:
     if len(outputs) < 2:
         return []
     rows = []
-    for place, (source, target) in enumerate(zip(test.sources, test.targets, strict=True)):
+    for place, target in enumerate(test.targets):
         scores = {name: recipe.task.right(texts[place], target) for name, texts in outputs.items()}
-        rows.append((max(scores.values()) - min(scores.values()), place, source, target, scores))
+        rows.append((max(scores.values()) - min(scores.values()), place, scores))
     rows.sort(key=lambda row: (-row[0], row[1]))
     rows = [row for row in rows[:MISTAKES] if row[0] > 0]
     loaded = {name: load(by_name[name][0].folder) for name in outputs}
     return [
         {
-            "source": source if isinstance(source, str) else f"{recipe.task.words.example} {place + 1}",
-            "reference": recipe.task.legible(source, target),
+            "source": _called(recipe, test, place),
+            "picture": pictured(next(iter(loaded.values())), source),
+            "reference": _reference(recipe, test, place),
             "outputs": [
                 {"model": name, "text": recipe.task.legible(source, texts[place]), "score": scores[name]}
                 for name, texts in outputs.items()
             ],
             "models": [{"name": name, **seen} for name, run in loaded.items() if (seen := looked(run, source))],
         }
-        for _, place, source, target, scores in rows
+        for _, place, scores in rows
+        for source in [test.sources[place]]
     ]
 
 

@@ -29,9 +29,11 @@ REPEATS = 3
 
 
 def gradients(run: Run, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, float]]:
-    """Return (distance, mean gradient norm of the embeddings); nothing for a model that does not score or counts."""
+    """Return (distance, mean gradient norm of the embeddings); nothing for a model that does not score, counts
+    or reads no text."""
     model, shown = run.model, inside(run.model)
-    if not isinstance(model, Scores) or shown.reader is None:
+    read = run.fields.get("source")
+    if not isinstance(model, Scores) or shown.reader is None or not (read is None or isinstance(read, TextField)):
         return []
     longest = sorted(examples, key=lambda sides: -len(sides[0].split()))[: 4 * ROWS : 4]
     sides = [side for side in run.fields if run.fields[side].shape is not None]

@@ -20,24 +20,28 @@ from regard.checkpoint import Folder, tensor_shapes
 from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
 from regard.data.files import own_file, read_own, write_atomically
-from regard.data.sources import World, examples, find
-from regard.data.text import content_hash, whole_lines
+from regard.data.pictures import PictureField
+from regard.data.sources import examples, find
+from regard.data.text import BETWEEN, content_hash, whole_lines
 from regard.interface import Generates, Numbered, UserError
 from regard.loading import load
+from regard.look.captions import pixels_of
 from regard.look.weights import attends
 from regard.predict.decoding import Decoding
 from regard.recipe import Recipe
 from regard.run import Run
 from regard.runs import log_entries
-from regard.score.alignment import Links, read_links
-from regard.score.metrics import ALIGNMENT_ERROR
+from regard.score.alignment import read_links
+from regard.score.gold import Gold
 from regard.score.registry import METRICS
-from regard.score.translation import attention_links
+from regard.score.translation import gold_links
+from regard.show.picture_map import png_text
+from regard.tasks import Task
 from regard.train.cost import first_batches, flops_per_token
 
 Facts = dict[str, Any]
 OnProgress = Callable[[float, str], None]  # the share that is done, from 0 to 1, and what is being done
-VERSION = 5  # of the kept results; those of another version are measured again
+VERSION = 6  # of the kept results; those of another version are measured again
 SHOWN = (0.5, 0.8, 0.95)  # quantiles of length of the test sentences whose attention is shown
 FAST = {1: 8, 32: 64}  # batch size in lines, and how many lines are timed
 SAMPLES = 3
@@ -50,10 +54,10 @@ NO_LIMIT = 1 << 62  # tokens in a batch, whose size is given in lines
 
 @dataclass(frozen=True)
 class Unseen:
-    """Test examples, and gold alignments where there are some."""
+    """Test examples."""
 
     examples: tuple[tuple[Any, ...], ...]
-    links: tuple[Links, ...] | None = None
+    gold: Gold | None = None  # what attention should look at
     held_out: bool = True  # False: it is the validation set, which chose the checkpoints
 
     @property
@@ -66,15 +70,13 @@ class Unseen:
         return [example[-1] for example in self.examples]
 
     @property
-    def words(self) -> list[int]:
-        """The number of words of each source; 0 where it is not a text."""
-        return [len(source.split()) if isinstance(source, str) else 0 for source in self.sources]
-
-    @property
     def hash(self) -> str:
-        links = [sorted(each) for each in self.links] if self.links else None
-        hashed = json.dumps([self.examples, links], default=lambda raw: hashlib.sha256(raw.tobytes()).hexdigest())
-        return hashlib.sha256(hashed.encode()).hexdigest()
+        known = self.gold.each if self.gold else None
+
+        def plain(raw: Any) -> Any:
+            return sorted(raw) if isinstance(raw, frozenset) else hashlib.sha256(raw.tobytes()).hexdigest()
+
+        return hashlib.sha256(json.dumps([self.examples, known], default=plain).encode()).hexdigest()
 
 
 def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = None) -> Unseen:
@@ -84,16 +86,23 @@ def unseen_of(recipe: Recipe, files: Sequence[Path] = (), align: Path | None = N
     rows = tuple(examples(data, split, recipe.folder, whole=True))
     if not rows:
         raise UserError("The test data is empty: give at least one line.")
-    links = None
+    gold = None if files else recipe.task.gold(data, rows)
     if align is not None:
         links = tuple(read_links(line) for _, line in whole_lines(find(str(align), Path())))
         if len(links) != len(rows):
             raise UserError(
                 f"{align} has {len(links)} lines, and the test set {len(rows)}: give one alignment for each."
             )
-    elif isinstance(data, World) and recipe.task.aligned:
-        links = tuple(frozenset(pair.links) for pair in data.pairs("test"))
-    return Unseen(rows, links, held_out=bool(files) or data.has_test)
+        gold = gold_links(rows, links)
+    return Unseen(rows, gold, held_out=bool(files) or data.has_test)
+
+
+def texts_of(task: Task, test: Unseen) -> tuple[str, list[str]]:
+    """The texts whose words are counted, and what they are called: what a model reads or, of pictures, what it is to
+    write; "" where neither is a text."""
+    if task.decoding and not any(isinstance(source, str) for source in test.sources):
+        return task.words.sides[1], [target.split(BETWEEN)[0] for target in test.targets]
+    return task.words.reads, [source if isinstance(source, str) else "" for source in test.sources]
 
 
 # --- measurements --------------------------------------------------------------------------------------------
@@ -128,9 +137,8 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: O
     how = Decoding(beam=beam) if task.decoding and not task.decoding.sample else None
     values = task.outcomes(run, test.examples, how)
     statistics = {metric.key: metric.statistics(values, test.targets).tolist() for metric in task.metrics}
-    if test.links is not None and attends(run.model):
-        found = attention_links(run, list(test.examples))
-        statistics[ALIGNMENT_ERROR.key] = ALIGNMENT_ERROR.statistics(found, test.links).tolist()
+    if test.gold is not None and attends(run.model):
+        statistics[test.gold.metric.key] = test.gold.statistics(run, test.examples).tolist()
     entries = [entry for entry in log_entries(folder) if isinstance(entry.get("valid"), dict) and has_numbers(entry)]
     data = {split: _encoded(run, folder, split) for split in ("train", "valid")}
     a_token = None  # floating-point operations of training per token
@@ -151,7 +159,8 @@ def measure(run: Run, folder: Folder, test: Unseen, *, beam: int, on_progress: O
     return {
         "outputs": values if all(isinstance(value, str) for value in values) else [],
         "statistics": statistics,
-        "looks": [looked(run, test.sources[place]) for place in shown_places(test)],
+        "looks": [looked(run, test.sources[place]) for place in shown_places(task, test)],
+        "pixels": [pictured(run, test.sources[place]) for place in shown_places(task, test)],
         "samples": _samples(run),
         "floors": floors(run, test, data["train"]),
         "sizes": {split: corpus.amount(sides) if sides else "" for split, sides in data.items()},
@@ -238,9 +247,9 @@ def _curve(entries: Sequence[Facts], a_token: float | None) -> Facts:
     return curve
 
 
-def shown_places(test: Unseen) -> list[int]:
+def shown_places(task: Task, test: Unseen) -> list[int]:
     """Choose a few examples, from the median length to a long one."""
-    words = test.words
+    words = [len(text.split()) for text in texts_of(task, test)[1]]
     order = sorted(range(len(words)), key=words.__getitem__)
     return list(dict.fromkeys(order[int(share * (len(order) - 1))] for share in SHOWN))
 
@@ -252,3 +261,8 @@ def looked(run: Run, raw: Any) -> Facts | None:
     except UserError:  # the input is empty or too long
         return None
     return seen and dict(seen.facts(digits=4))
+
+
+def pictured(run: Run, raw: Any) -> str:
+    """Return the picture as the model reads it, as a PNG file in base64; "" where the input is not a picture."""
+    return png_text(pixels_of(run, raw)) if isinstance(run.fields.get("source"), PictureField) else ""

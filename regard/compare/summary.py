@@ -20,9 +20,9 @@ def summary(comparison: Facts) -> list[str]:
     sentences = [
         *_untrained(comparison["measures"], known),
         *_first(comparison["pairs"], known, measure),
-        *_by_length(known, measure, comparison["reads"]),
+        *_by_length(known, measure, comparison["sized"]),
         *_long(comparison),
-        *_alignment(comparison, known),
+        *_attention(comparison["gold"], known),
         *_mixed(comparison, known, measure),
         *_cost(known, comparison["counts"]),
     ]
@@ -70,7 +70,7 @@ def _first(pairs: Sequence[Facts], ranked: Sequence[Facts], measure: Facts) -> l
     return sentences
 
 
-def _by_length(ranked: Sequence[Facts], measure: Facts, reads: str) -> list[str]:
+def _by_length(ranked: Sequence[Facts], measure: Facts, sized: str) -> list[str]:
     """Compare short and long sentences, where the intervals of a model's first and last bucket do not overlap."""
     changes = []
     for model in ranked:
@@ -85,7 +85,7 @@ def _by_length(ranked: Sequence[Facts], measure: Facts, reads: str) -> list[str]
     buckets = ranked[0]["lengths"]
     last = buckets[-1]
     longest = f"{last['from']} and more" if last["to"] is None else f"{last['from']} to {last['to']}"
-    beyond = f"{reads}s of at most {buckets[0]['to']} words to those of {longest}"
+    beyond = f"{sized}s of at most {buckets[0]['to']} words to those of {longest}"
     return [f"In {measure['name']}, from {beyond}, {listed(changes)}."]
 
 
@@ -101,12 +101,17 @@ def _long(comparison: Facts) -> list[str]:
     return [f"On {comparison['long']}, {listed(leads)}."] if leads else []
 
 
-def _alignment(comparison: Facts, ranked: Sequence[Facts]) -> list[str]:
-    found = [(model["alignment_error"]["mean"], model["name"]) for model in ranked if model["alignment_error"]]
-    if not found or comparison["diagonal_error"] is None:
+def _attention(gold: Facts | None, ranked: Sequence[Facts]) -> list[str]:
+    found = [(model["attention"]["mean"], model["name"]) for model in ranked if model["attention"]]
+    if not found or gold is None:
         return []
-    each = listed([f"{name} by {error:.3f}" for error, name in sorted(found)])
-    return [f"Attention differs from the gold alignment: {each}; the diagonal by {comparison['diagonal_error']:.3f}."]
+
+    def shown(value: float) -> str:
+        return f"{value:.1f} {gold['unit']}" if gold["unit"] else f"{value:.3f}"
+
+    each = listed([f"{name} {shown(value)}" for value, name in sorted(found, reverse=gold["better"] == "higher")])
+    title, baseline = gold["name"], gold["baseline"]
+    return [f"{title[0].upper()}{title[1:]}: {each}; {baseline['name']}: {shown(baseline['value'])}."]
 
 
 def _mixed(comparison: Facts, ranked: Sequence[Facts], measure: Facts) -> list[str]:

@@ -140,6 +140,10 @@ class Scenes(Source):
         if self.side % 8:
             raise ValueError(f"side = {self.side} is not a multiple of 8: give one.")
 
+    @property
+    def described(self) -> str:
+        return f"built-in scenes of at most {self.things} things"
+
     def drawn(self, split: Split, *, held_out: bool | None = None) -> Iterator[Scene]:
         """The scenes of a split; held_out: only those with combinations that training never shows, or without."""
         count = {"train": self.scenes, "valid": self.valid, "test": self.test}[split]

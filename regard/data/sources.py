@@ -73,6 +73,11 @@ class Source(Settings, ABC):
         """The settings that name files, with their values."""
         return {key: name for key in self.FILES if (name := vars(self)[key])}
 
+    @property
+    def described(self) -> str:
+        """What it is, for a report."""
+        return ", ".join(Path(name).name for name in self.names.values())
+
     def files(self, folder: Path) -> dict[str, Path]:
         return {key: find(name, folder) for key, name in self.names.items()}
 
@@ -155,6 +160,10 @@ class World(Source):
         """The raw sides of an example."""
 
     write: ClassVar[Callable[..., Iterator[Any]]] = world.pairs  # what the grammar writes of a split
+
+    @property
+    def described(self) -> str:
+        return f"the built-in corpus, sentences of at most {self.longest} words"
 
     def pairs(self, split: Split) -> Iterator[Any]:
         count = {"train": self.sentences, "valid": self.valid, "test": self.test}[split]

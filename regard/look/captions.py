@@ -81,5 +81,5 @@ def caption_closely(run: Run, picture: Any, target: str | None = None) -> Captio
     ):
         weights = found[0, :, each.lead :, each.extra :].float().cpu().numpy()  # (heads, target, places)
         grid = grid_of(pixels.shape, weights.shape[2])
-        views.append(Places("attention", each.layer, weights.reshape(*weights.shape[:2], *grid)))
+        views.append(Places(f"attention, layer {each.layer}", weights.reshape(*weights.shape[:2], *grid)))
     return Captioned(caption, pixels, tokens, tuple(views))

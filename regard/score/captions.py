@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from math import exp, log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.data.text import BETWEEN
+from regard.data.world.scenes import coverage
 from regard.score.metrics import BLEU_OF_SEVERAL, CHRF_OF_SEVERAL, Floats, Metric, percentage
 
 LONGEST, SIGMA, SCALE = 4, 6.0, 10.0
@@ -98,6 +100,28 @@ EXACT_CAPTION = Metric(
     _exact,
     percentage,
     lambda: "share of captions equal to a reference, without case and punctuation",
+    "%",
+)
+
+
+def _pointing(maps: Sequence[Floats], regions: Sequence[NDArray[np.bool_]]) -> Floats:
+    """(examples, 2): the shares of each word's weights inside its region, summed, and the number of words; maps are
+    (words, rows, columns), regions (words, height, width)."""
+    found = []
+    for weights, wanted in zip(maps, regions, strict=True):
+        inside = np.stack([coverage(region, *weights.shape[1:]) for region in wanted])
+        shares = (weights * inside).sum((1, 2)) / np.maximum(weights.sum((1, 2)), 1e-9)
+        found.append([float(shares.sum()), len(shares)])
+    return np.array(found, np.float64).reshape(-1, 2)
+
+
+POINTING = Metric(
+    "pointing",
+    "attention inside the word's region",
+    "higher",
+    _pointing,
+    percentage,
+    lambda: "share of the weights of each word of the reference on what the word is about",
     "%",
 )
 CAPTION_METRICS = (CHRF_OF_SEVERAL, BLEU_OF_SEVERAL, CIDER, EXACT_CAPTION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.score.captions import CAPTION_METRICS
+from regard.score.captions import CAPTION_METRICS, POINTING
 from regard.score.metrics import (
     ALIGNMENT_ERROR,
     ANSWER_METRICS,
@@ -29,5 +29,6 @@ METRICS = {
         *NUMBER_METRICS,
         *ANSWER_METRICS,
         ALIGNMENT_ERROR,
+        POINTING,
     )
 }

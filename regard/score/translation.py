@@ -16,6 +16,7 @@ from regard.predict.decoding import Decoding
 from regard.predict.inputs import some_at_once
 from regard.run import Run, mixture
 from regard.score.alignment import Links, diagonal_links, spaced_words, strongest_links
+from regard.score.gold import Gold
 from regard.score.metrics import ALIGNMENT_ERROR, BLEU, TRANSLATION_METRICS, Bucket, by_length
 from regard.score.result import Options, Scored
 
@@ -80,6 +81,12 @@ def diagonal_of(pairs: Sequence[Pair]) -> list[Links]:
     return [diagonal_links(len(source.split()), len(target.split())) for source, target in pairs]
 
 
+def gold_links(pairs: Sequence[Pair], links: Sequence[Links]) -> Gold:
+    """Gold alignments of these pairs, beside the diagonal as a baseline."""
+    diagonal = ALIGNMENT_ERROR.of(diagonal_of(pairs), links)
+    return Gold(ALIGNMENT_ERROR, tuple(links), attention_links, diagonal, "diagonal baseline")
+
+
 def translated(run: Run, sources: Sequence[str], references: Sequence[str], asked: Options) -> Translated:
     """Translate the sources and measure the outputs; with gold links, the attention over the references too."""
     if not sources or len(sources) != len(references):
@@ -91,7 +98,7 @@ def translated(run: Run, sources: Sequence[str], references: Sequence[str], aske
         if len(gold) != len(sources):
             raise UserError(f"{len(gold)} gold alignments do not fit {len(sources)} sources: give one line for each.")
         pairs = list(zip(sources, references, strict=True))
-        diagonal = ALIGNMENT_ERROR.of(diagonal_of(pairs), gold)
+        diagonal = gold_links(pairs, gold).baseline
         if attends(run.model):
             error = ALIGNMENT_ERROR.of(attention_links(run, pairs, layer=asked.layer), gold)
     buckets = by_length(BLEU, sources, outputs, references)

@@ -19,7 +19,7 @@ from rich.text import Text
 from regard.show.caption_page import Captioned, caption_frame
 from regard.show.colours import LEGEND
 from regard.show.heat_map import svg_begin, svg_text
-from regard.show.picture_map import DARK, DARKEST, Pixels, svg_image, tinted
+from regard.show.picture_map import DARK, DARKEST, Pixels, map_facts, shadow, shares_of, svg_image, tinted
 from regard.show.text import visible
 
 GAP = 2  # characters between two maps
@@ -46,8 +46,7 @@ class CaptionMap:
     @property
     def shares(self) -> NDArray[np.floating]:
         """Return each weight as a share of its word's largest."""
-        most = self.weights.max((1, 2), keepdims=True)
-        return self.weights / np.where(most > 0, most, 1.0)
+        return shares_of(self.weights)
 
     def text(self, width: int) -> Text:
         """Return the maps for a terminal, as many side by side as fit, each below its word."""
@@ -91,10 +90,7 @@ class CaptionMap:
     def _overlay(self, word: int, high: int, smooth: bool) -> str:
         shares = self.shares[word]
         if smooth:
-            opacity = np.rint(255 * DARKEST * (1 - shares)).astype(np.uint8)
-            colour = np.broadcast_to(np.array(DARK, np.uint8), (*shares.shape, 3))
-            shadow = np.concatenate([colour, opacity[..., None]], -1)
-            return svg_image(shadow, SIDE, high, smooth=True)
+            return svg_image(shadow(shares), SIDE, high, smooth=True)
         down, across = high / shares.shape[0], SIDE / shares.shape[1]
         cells = (
             f'<rect x="{column * across:.2f}" y="{row * down:.2f}" width="{across:.2f}" height="{down:.2f}" '
@@ -105,6 +101,4 @@ class CaptionMap:
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
         """Return the map for JSON: a row for each word, whose columns are the places, row by row."""
-        places = [f"{row + 1},{column + 1}" for row, column in np.ndindex(*self.weights.shape[1:])]
-        weights = self.weights.round(digits).reshape(len(self.words), -1).tolist()
-        return {"source": places, "target": list(self.words), "kind": self.kind, "weights": weights}
+        return map_facts(self.words, self.kind, self.weights.round(digits))

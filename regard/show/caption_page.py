@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 
 from regard.show.attention_page import as_bytes
 from regard.show.markup import fill_template, inert_json, notebook_cell
-from regard.show.picture_map import DARK, DARKEST, Pixels, png
+from regard.show.picture_map import DARK, DARKEST, Pixels, png_address, png_text
 from regard.show.text import legible, visible
 
 
 @dataclass(frozen=True)
 class Places:
-    """The heads of one attention over the places of a picture."""
+    """Weights over the places of a picture: the heads of one attention, or one map for all layers."""
 
-    name: str  # "attention", or "attention rollout"
-    layer: int
+    name: str  # "attention, layer 2", or "attention rollout"
     weights: NDArray[np.floating]  # (heads, words, rows, columns)
 
 
@@ -59,13 +58,13 @@ def caption_page(pictures: Sequence[Captioned], *, title: str) -> str:
             packed.append(f'<script type="text/plain" id="{name}">{_packed(shares.tobytes())}</script>')
             largest = [[round(float(word), 4) for word in head] for head in most[:, :, 0, 0]]
             size = {"heads": heads, "rows": rows, "columns": columns}
-            views.append({"id": name, "name": legible(view.name), "layer": view.layer, **size, "largest": largest})
+            views.append({"id": name, "name": legible(view.name), **size, "largest": largest})
         described.append(
             {
                 "title": legible(picture.title),
                 "note": legible(picture.note),
                 "words": [visible(word) for word in picture.words],
-                "picture": f"data:image/png;base64,{b64encode(png(picture.pixels)).decode()}",
+                "picture": png_address(png_text(picture.pixels)),
                 "size": [*picture.pixels.shape[:2]],
                 "views": views,
             }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,9 +91,34 @@ class PictureMap:
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
         """Return the map for JSON: one row, whose columns are the patches."""
-        places = [f"{row + 1},{column + 1}" for row, column in np.ndindex(*self.weights.shape)]
-        weights = [self.weights.round(digits).flatten().tolist()]
-        return {"source": places, "target": [self.answer], "kind": self.kind, "weights": weights}
+        return map_facts([self.answer], self.kind, self.weights[None].round(digits))
+
+
+def map_facts(words: Sequence[str], kind: str, weights: NDArray[np.floating]) -> dict[str, Any]:
+    """Return weights (words, rows, columns) for JSON: a row for each word, whose columns are the places, row by row."""
+    places = [f"{row + 1},{column + 1}" for row, column in np.ndindex(*weights.shape[1:])]
+    flat = weights.reshape(len(words), -1).tolist()
+    return {
+        "source": places,
+        "target": list(words),
+        "kind": kind,
+        "grid": list(weights.shape[1:]),
+        "weights": flat,
+    }
+
+
+def shares_of(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return weights (words, rows, columns) as shares of each word's largest."""
+    most = weights.max((1, 2), keepdims=True)
+    shares: NDArray[np.floating] = weights / np.where(most > 0, most, 1.0)
+    return shares
+
+
+def shadow(shares: NDArray[np.floating]) -> Pixels:
+    """Return what a spotlight leaves dark, (rows, columns, 4): opaque where the share is 0, clear where it is 1."""
+    opacity = np.rint(255 * DARKEST * (1 - shares)).astype(np.uint8)
+    colour = np.broadcast_to(np.array(DARK, np.uint8), (*shares.shape, 3))
+    return np.concatenate([colour, opacity[..., None]], -1)
 
 
 def tinted(pixels: Pixels, shares: NDArray[np.floating], lines: int, wide: int) -> list[Text]:
@@ -114,8 +140,17 @@ def svg_image(pixels: Pixels, wide: float, high: float, *, smooth: bool = False)
     style = "" if smooth else ' style="image-rendering: pixelated"'
     return (
         f'<image width="{wide}" height="{high}" preserveAspectRatio="none"{style} '
-        f'href="data:image/png;base64,{b64encode(png(pixels)).decode()}"/>'
+        f'href="{png_address(png_text(pixels))}"/>'
     )
+
+
+def png_text(pixels: Pixels) -> str:
+    """Return a PNG file in base64, for JSON."""
+    return b64encode(png(pixels)).decode()
+
+
+def png_address(text: str) -> str:
+    return f"data:image/png;base64,{text}"
 
 
 def png(pixels: Pixels) -> bytes:

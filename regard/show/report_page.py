@@ -11,11 +11,13 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from plotly.offline import get_plotlyjs
 
 from regard.show import report_charts as charts
 from regard.show.colours import SCALES, colour_scale
 from regard.show.markup import Html, fill_template, html_grid, html_table, inert_json, policy_hash, quiet, scroller
+from regard.show.picture_map import png_address, png_text, shadow, shares_of
 from regard.show.text import NONE, brief, decimals, fixed, interval, power, short, tidy, visible, whole
 
 Part = Mapping[str, Any]  # a part of REPORT.json
@@ -30,6 +32,7 @@ COSTS = {
     "decoding_32": "prediction, batch of 32, tokens/s",
     "memory_mb": "memory, MB",
 }
+SPOTLIGHT = "For each word, the picture is bright where the weight is largest and dark where there is none."
 REACH = "The path length: steps between two words that are n words apart."
 
 
@@ -187,7 +190,7 @@ def _lengths(c: Part) -> str:
         return ""
     spans = {first: f"{first}+" if bins[first] is None else f"{first}–{bins[first]}" for first in sorted(bins)}
     measure, lines, bands = c["measures"][0], [], []
-    across = f"words in the {c['reads']}"
+    across = f"words in the {c['sized']}"
     known = [model for model in c["models"] if model["lengths"]]
     rows = {
         first: {across: span, "sentences": NONE, **dict.fromkeys((model["name"] for model in known), NONE)}
@@ -203,42 +206,73 @@ def _lengths(c: Part) -> str:
         sure = [part for part in parts if part["low"] is not None and part["high"] is not None]
         ends = ([part[end] for part in sure] for end in ("low", "high"))
         bands += [charts.band(model, [spans[part["from"]] for part in sure], *ends)] if sure else []
-    title = f"{measure['name']} by length of the {c['reads']}{', with 95 % confidence intervals' if bands else ''}"
+    title = f"{measure['name']} by length of the {c['sized']}{', with 95 % confidence intervals' if bands else ''}"
     lengths = charts.axis(across, type="category", categoryarray=list(spans.values()), tickangle=0)
     drawn = charts.chart("", title, bands + lines, lengths, _up(measure))
     return charts.figure([drawn], html_table(list(rows.values())))
 
 
 def _learnt(c: Part) -> str:
-    errors = ""
-    if known := [model for model in c["models"] if model["alignment_error"]]:
-        error = {"key": "alignment_error", "name": "alignment error", "title": "alignment error", "digits": 3}
-        rows = [{"model": model["label"], **_cells(c, [error], model)} for model in known]
-        if c["diagonal_error"] is not None:
-            diagonal = {"model": "diagonal baseline", "alignment error": fixed(c["diagonal_error"], 3)}
-            rows.append(dict.fromkeys(rows[0], "") | diagonal)
-        errors = quiet("Alignment error rate (AER): 0 means that the links equal the gold links.") + html_table(rows)
+    agreement, gold = "", c["gold"]
+    if gold and (known := [model for model in c["models"] if model["attention"]]):
+        digits = decimals([model["attention"]["mean"] for model in known])
+        title = f"{gold['name']} ({gold['unit']})" if gold["unit"] else gold["name"]
+        measure = {"key": "attention", "name": gold["name"], "title": title, "digits": digits}
+        rows = [{"model": model["label"], **_cells(c, [measure], model)} for model in known]
+        baseline = {"model": gold["baseline"]["name"], title: fixed(gold["baseline"]["value"], digits)}
+        rows.append(dict.fromkeys(rows[0], "") | baseline)
+        agreement = quiet(f"{gold['name']}: {gold['better']} is better. {gold['note']}") + html_table(rows)
     if not c["alignments"]:
-        return errors
-    sources = (escape(brief(" ".join(one["source"]), 90)) for one in c["alignments"])
-    options = "".join(f'<option value="{at}">{source}</option>' for at, source in enumerate(sources))
+        return agreement
+    seen = any(one.get("picture") for one in c["alignments"])
+    sources = (brief(" ".join(one["source"]), 90) for one in c["alignments"])
+    options = "".join(f'<option value="{at}">{escape(source)}</option>' for at, source in enumerate(sources))
     shared = f"The weights of each row sum to 1 over the words of the {c['reads']}; all models share one colour scale."
+    most = "1" if c["weights_to_one"] else "the largest of the text"
+    scale = f'<p class="quiet scale">weight 0 <i></i> {most}</p>\n'
     return (
-        f"{errors}\n<h3>Alignments</h3>\n"
-        f"{quiet(shared)}\n"
-        f'<p class="choose"><label for="sentence">Sentence</label> <select id="sentence">{options}</select></p>\n'
-        f'<p class="quiet scale">weight 0 <i></i> {"1" if c["weights_to_one"] else "the largest of the text"}</p>\n'
+        f"{agreement}\n<h3>{'Where each word looked' if seen else 'Alignments'}</h3>\n"
+        f"{quiet(SPOTLIGHT if seen else shared)}\n"
+        f'<p class="choose"><label for="sentence">{c["reads"].capitalize() if seen else "Sentence"}</label> '
+        f'<select id="sentence">{options}</select></p>\n{"" if seen else scale}'
         f"{''.join(_alignment(c, at, one) for at, one in enumerate(c['alignments']))}"
     )
 
 
 def _alignment(c: Part, at: int, one: Part) -> str:
-    texts = _facts({c["reads"].capitalize(): " ".join(one["source"]), "Reference": one["reference"] or ""})
-    return f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n{texts}\n{_maps(c, one)}</div>\n'
+    shown = f'<div class="sentence" id="sentence-{at}"{" hidden" if at else ""}>\n'
+    return f"{shown}{_asked(c, one, ' '.join(one['source']))}\n{_maps(c, one)}</div>\n"
+
+
+def _asked(c: Part, one: Part, source: str) -> str:
+    """Show a source and its reference, and the picture, if it is one."""
+    texts = _facts({c["reads"].capitalize(): source, "Reference": one["reference"] or NONE})
+    if not one.get("picture"):
+        return texts
+    return f'<div class="pictured"><img src="{png_address(escape(one["picture"]))}" alt="">{texts}</div>'
+
+
+def _spotlights(c: Part, one: Part) -> str:
+    """Show the picture once for each word that a model wrote, bright where it looked."""
+    cards = []
+    for model in one["models"]:
+        rows, columns = model["grid"]
+        shares = shares_of(np.array(model["weights"]).reshape(-1, rows, columns))
+        dark = (png_address(png_text(shadow(each))) for each in shares)
+        words = [
+            f'<div><img src="{over}" alt="" style="aspect-ratio: {columns} / {rows}">{escape(visible(word))}</div>'
+            for word, over in zip(model["target"], dark, strict=True)
+        ]
+        head = f'{c["labels"][model["name"]]} <span class="quiet">{escape(model["kind"])}</span>'
+        cards.append(f'<div class="card"><h4>{head}</h4><div class="places">{"".join(words)}</div></div>')
+    picture = f"--picture: url({png_address(escape(one['picture']))})"  # once for all of its maps
+    return f'<div style="{picture}">{"".join(cards)}</div>'
 
 
 def _maps(c: Part, one: Part) -> str:
     """Show the attention map of each model, side by side if there is room."""
+    if one.get("picture"):
+        return _spotlights(c, one)
     figures, least, to_one = [], 0.0, c["weights_to_one"]
     weights_of = (weight for model in one["models"] for row in model["weights"] for weight in row)
     most = 1.0 if to_one else max(weights_of, default=1.0)
@@ -344,7 +378,7 @@ def _mistakes(c: Part) -> str:
         for one in mistake["outputs"]:
             grade = f"score {fixed(one['score'], 1)}" if by else "right" if one["score"] else "wrong"
             cards.append(_card(f'{c["labels"][one["model"]]} <span class="quiet">{grade}</span>', [one["text"]]))
-        texts = _facts({c["reads"].capitalize(): mistake["source"], "Reference": mistake["reference"] or NONE})
+        texts = _asked(c, mistake, mistake["source"])
         maps = _maps(c, mistake)
         looks = f"<details><summary>Attention maps</summary>{maps}</details>" if maps else ""
         articles.append(f'<article>{texts}<div class="outputs">{"".join(cards)}</div>{looks}</article>\n')

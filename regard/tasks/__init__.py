@@ -96,6 +96,7 @@ class Task:
     legible: Callable[[Any, str], str] = lambda raw, output: output  # an output for display
     train_settings: frozenset[str] = frozenset()  # settings of [train] that only some tasks have
     contest: Mapping[str, str] = field(default_factory=dict)  # `compare --demo`: name -> model with its settings
+    gold: Callable[..., Any] = nothing  # (data, test examples) -> Gold: what attention should look at, if known
     objectives: tuple[Task, ...] = ()  # a recipe becomes one of these when it is read: the first that its model is for
     specials: tuple[str, ...] = ()  # special tokens of its tokenizers, after those that all have
     fills: bool = False  # its inputs have blanks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from regard.data.pictures import PictureField, size_of
 from regard.data.sources import find
 from regard.data.text import BETWEEN, one_line
 from regard.data.tokens import TextTokens
-from regard.data.world.scenes import Scene, coverage
+from regard.data.world.scenes import Scene
 from regard.interface import Generates, Learns, UserError
-from regard.look.captions import caption_closely, grid_of, look_at_caption, written
+from regard.look.captions import caption_closely, look_at_caption
 from regard.look.weights import attends
 from regard.models import MODELS
 from regard.new.choices import Made, Request, by_size, first_key, hold_out
@@ -28,7 +28,8 @@ from regard.predict.decoding import Decoding, Prediction
 from regard.predict.text import Line, best_of, generated
 from regard.recipe import Recipe
 from regard.run import Run
-from regard.score.captions import CAPTION_METRICS, EXACT_CAPTION
+from regard.score.captions import CAPTION_METRICS, POINTING
+from regard.score.gold import Gold
 from regard.score.labels import score_answers
 from regard.score.metrics import CHRF_OF_SEVERAL
 from regard.score.translation import log_prob_of_each_pair
@@ -127,19 +128,20 @@ def check(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = l
     return check_pictures(recipe, write, on_example, labels=False)
 
 
-def pointing(run: Run, data: Scenes, scenes: Sequence[Scene]) -> tuple[float, float]:
-    """The share of attention inside the region of each word, and the region's share of the picture: means over the
-    words of right captions."""
-    inside, sizes = [], []
-    for scene in scenes:
-        picture, caption = data.example(scene)
-        words, weights = written(run, picture, caption)
-        grid = grid_of(picture.shape, weights.shape[1])
-        regions = scene.regions(data.language, data.side)
-        for share, region in zip(weights, regions, strict=True) if len(words) == len(regions) else ():
-            inside.append(float((share.reshape(grid) * coverage(region, *grid)).sum() / max(1e-9, share.sum())))
-            sizes.append(float(region.mean()))
-    return float(np.mean(inside)), float(np.mean(sizes))
+def gold(data: Any, examples: Sequence[tuple[Any, str]]) -> Gold | None:
+    """The grammar of scenes knows what each word is about; a word is pointed at by chance as often as its region is
+    large."""
+    return gold_regions(data, data.drawn("test")) if isinstance(data, Scenes) else None
+
+
+def gold_regions(data: Scenes, drawn: Iterable[Scene]) -> Gold:
+    regions = tuple(np.stack(scene.regions(data.language, data.side)) for scene in drawn)
+    size = 100 * float(np.concatenate([each.mean((1, 2)) for each in regions]).mean())
+    return Gold(POINTING, regions, maps_of, size, "the region's share of the picture")
+
+
+def maps_of(run: Run, examples: Sequence[tuple[Any, str]]) -> list[Any]:
+    return [look_at_caption(run, picture, caption).weights for picture, caption in examples]
 
 
 def demo(run: Run) -> Iterator[Any]:
@@ -156,8 +158,9 @@ def demo(run: Run) -> Iterator[Any]:
         for metric in CAPTION_METRICS:
             yield f"  {metric.name:12} {metric.of(outputs, references):6.2f}"
         if attends(run.model) and not held_out:
-            share, size = pointing(run, data, scenes)
-            yield f"  attention inside the word's region {share:.1%}   (the region's share of the picture: {size:.1%})"
+            known = gold_regions(data, scenes)
+            share = known.metric.over(known.statistics(run, examples))
+            yield f"  {known.metric.name} {share:.1f} %   ({known.baseline_name}: {known.baseline:.1f} %)"
     if attends(run.model):
         for scene in list(data.drawn("test"))[:SHOWN]:
             seen = look_at_caption(run, data.example(scene)[0])
@@ -169,7 +172,7 @@ def demo(run: Run) -> Iterator[Any]:
 
 
 def right(output: str, reference: str) -> float:
-    return EXACT_CAPTION.of([output], [reference])
+    return CHRF_OF_SEVERAL.of([output], [reference])
 
 
 TASK = Task(
@@ -182,6 +185,7 @@ TASK = Task(
         reads="picture",
         sides=("picture", "caption"),
         another="another caption of an earlier picture",
+        judged="chrF of the caption",
     ),
     fields={"source": PictureField, "target": CaptionField},
     sources={"scenes": Scenes, "captions": Captions},
@@ -209,4 +213,11 @@ TASK = Task(
     look_closely=caption_closely,
     page=caption_page,
     log_probs=log_prob_of_each_pair,
+    contest={
+        "no attention": "show_attend_tell attention=none",
+        "show_attend_tell": "show_attend_tell",
+        "captioner": "captioner patch=8 dim=96 heads=4 feed_forward=192 layers=3 dropout=0 label_smoothing=0 "
+        "train.learning_rate=0.002",
+    },
+    gold=gold,
 )

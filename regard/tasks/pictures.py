@@ -37,7 +37,7 @@ from regard.predict.labels import labels_of
 from regard.run import Run
 from regard.score.labels import score_top_labels, top_labels
 from regard.score.metrics import TOP, TOP_5
-from regard.show.attention_page import Sentence, View
+from regard.show.caption_page import Captioned, Places, caption_page
 from regard.show.picture_map import PictureMap
 from regard.tasks import nothing
 from regard.tasks.classification import TASK as CLASSIFICATION
@@ -154,21 +154,19 @@ def look(run: Run, raw: Any, target: str | None = None, layer: int | None = None
     return PictureMap(pixels_of(run, picture), weights[0].cpu().numpy().reshape(grid), label, kind)
 
 
-def look_closely(run: Run, raw: Any, target: str | None = None) -> Sentence:
+def look_closely(run: Run, raw: Any, target: str | None = None) -> Captioned:
     """The same, and the attention of each head from the class token, or its mean over positions where there is none."""
     picture = pixels_in(raw, size_read(run))
     seen = look(run, picture, target)
     shape, model = seen.weights.shape, cast(Classifies, run.model)
-    rows, columns = (tuple(f"{axis}{n + 1}" for n in range(size)) for axis, size in zip("rc", shape, strict=True))
-    views = [View(f"{seen.kind}, all layers", 1, rows, columns, seen.weights[None] / seen.weights.max())]
+    views = [Places(seen.kind, seen.weights[None, None])]
     with torch.no_grad(), watch(run.model) as watched:
         model.classify(run.batch(source=[picture]))
     for each in inside(run.model).of_kind("self"):
         weights = watched.of(each.part)[0][0]  # (heads, places, places)
-        from_one = (weights[:, 0] if each.extra else weights.mean(1))[:, each.extra :].reshape(-1, *shape)
-        shares = (from_one / from_one.max()).cpu().numpy()
-        views.append(View("what each head looks at", each.layer, rows, columns, shares))
-    return Sentence(file_of(raw) or "a picture", seen.answer, tuple(views), note="shares of the largest weight")
+        from_one = (weights[:, 0] if each.extra else weights.mean(1))[:, each.extra :]
+        views.append(Places(f"attention, layer {each.layer}", from_one.reshape(-1, 1, *shape).float().cpu().numpy()))
+    return Captioned(file_of(raw) or "a picture", seen.pixels, (seen.answer,), tuple(views))
 
 
 def new(asked: Request) -> Made:
@@ -295,4 +293,5 @@ TASK = replace(
     given=given,
     look=look,
     look_closely=look_closely,
+    page=caption_page,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sacrebleu
@@ -18,9 +18,10 @@ from regard.new.text import new_translator
 from regard.predict.decoding import Decoding
 from regard.predict.text import translate
 from regard.run import Run
+from regard.score.gold import Gold
 from regard.score.metrics import BLEU, CHRF, TER
 from regard.score.result import Options
-from regard.score.translation import log_prob_of_each_pair, score_translations, translated
+from regard.score.translation import gold_links, log_prob_of_each_pair, score_translations, translated
 from regard.tasks import Task, Words
 from regard.train.corpus import Corpus
 
@@ -41,6 +42,13 @@ class ImportedPairs(Imported):
 
 def right(output: str, reference: str) -> float:
     return float(sacrebleu.sentence_chrf(output, [reference]).score)
+
+
+def gold(data: Any, examples: Sequence[tuple[str, str]]) -> Gold | None:
+    """The grammar knows which words belong together."""
+    if not isinstance(data, WorldPairs):
+        return None
+    return gold_links(examples, [frozenset(pair.links) for pair in data.pairs("test")])
 
 
 def demo(run: Run) -> Iterator[Any]:
@@ -103,5 +111,6 @@ TASK = Task(
         "transformer": "transformer dim=192 feed_forward=512 layers=2 dropout=0 label_smoothing=0 "
         "train.learning_rate=0.003",
     },
+    gold=gold,
     aligned=True,
 )
