@@ -56,6 +56,7 @@ LSTM: dict[str, Any] = {"embedding": 256, "hidden": 256, "layers": 2}
 ADAPTIVE: dict[str, Any] = {"head": "adaptive", "tie": False}
 MASKED: dict[str, Any] = {**STACK, "longest": WINDOW + 2, "norm": "pre"}
 DROPOUT = {"gpt": 0.2, "bert": 0.2, "electra": 0.2, "elmo": 0.5}  # of fine-tuning; one pass over the text needs none
+ROOM = 119  # tokens of a text that `regard new --from` leaves of a window, beside <bos>, <eos> and padding
 COPIED_EVERY = 1000  # steps
 SCRATCH = "attentive_birnn"  # the best of bench/naming.py without pre-training
 AUXILIARY = {"auxiliary": 0.5}
@@ -273,6 +274,8 @@ def tuned(folder: Path, setup: Setup, row: Row, of: Examples, seed: int) -> dict
             usual = setup.scratch.get("model", {}) if row.body == SCRATCH else setup.bodies[row.body]
             recipe["model"] = {"name": row.body, **usual, **(row.model or {})}
             recipe |= {key: value for key, value in setup.scratch.items() if key != "model"}
+            if row.body != SCRATCH:  # as many tokens as its pre-trained sibling reads
+                recipe["tokens"] = {**recipe.get("tokens", {}), "longest": ROOM}
         keep_answers(regard.train(recipe, place, data=data["train"], valid=data["valid"]), data["test"], kept)
         shutil.rmtree(place)
     result: dict[str, Any] = json.loads(kept.read_text())

@@ -156,9 +156,12 @@ class Examples:
 
 def _batches(source: Integers, target: Integers, ties: Integers, tokens: int, multiple: int) -> list[Integers]:
     """Examples of these lengths, sorted by shape and cut: longest first, then by target and by source, those of one
-    shape as `ties` has them."""
+    shape as `ties` has them. Where all sources have one length, as pictures have, targets of all lengths meet in a
+    batch: one with captions of a single length would teach that length."""
     source, target = rounded(np.asarray(source), multiple), rounded(np.asarray(target), multiple)
     longest = np.maximum(source, target)
+    if len(source) and source.min() == source.max():
+        target = longest
     order = ties[np.lexsort((-source[ties], -target[ties], -longest[ties]))]  # the last key is the first to sort by
     batches = []
     while len(order):

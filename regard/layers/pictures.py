@@ -104,9 +104,12 @@ def group_norm(channels: int) -> nn.GroupNorm:
 
 class ResidualEncoder(nn.Module):
     """Stages of residual blocks; each stage halves height and width, and each but the first doubles the channels. `dim`
-    is the width of a state, and `grid` counts the rows and columns of the last map."""
+    is the width of a state, and `grid` counts the rows and columns of the last map. With `located`, each state knows
+    its place: convolutions alone see what is there, hardly where."""
 
-    def __init__(self, *, shape: Picture, width: int, stages: int, blocks: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, *, shape: Picture, width: int, stages: int, blocks: int, dropout: float = 0.0, located: bool = False
+    ) -> None:
         super().__init__()
         self.shape, self.dim = shape, width * 2 ** (stages - 1)
         self.grid = (-(-shape.height // 2**stages), -(-shape.width // 2**stages))
@@ -118,6 +121,7 @@ class ResidualEncoder(nn.Module):
             for inputs, outputs in zip([width, *widths], widths, strict=False)
         )
         self.norm = group_norm(self.dim)
+        self.positions = GridPositions(dim=self.dim, columns=self.grid[1]) if located else None
 
     def forward(self, source: Padded, *beside: Tensor) -> Encoded:
         """Encode source (batch, height, width · channels) as one state per place, (batch, rows · columns, dim)."""
@@ -127,6 +131,8 @@ class ResidualEncoder(nn.Module):
         for block in self.blocks:
             x = block(x)
         states = torch.relu(self.norm(x)).flatten(2).transpose(1, 2)
+        if self.positions is not None:
+            states = self.positions.add(states, torch.arange(states.shape[1], device=states.device))
         return Encoded(states, torch.ones_like(states[..., 0], dtype=torch.bool), (), states)
 
 

@@ -34,13 +34,16 @@ class Config(ResidualSettings):
     dropout: Share = 0.1  # of whole channels inside each block, and before the output
 
 
-def residual_encoder(config: ResidualSettings, shape: Picture, *, dropout: float) -> ResidualEncoder:
+def residual_encoder(
+    config: ResidualSettings, shape: Picture, *, dropout: float, located: bool = False
+) -> ResidualEncoder:
     return ResidualEncoder(
         shape=shape,
         width=config.width,
         stages=config.stages,
         blocks=config.blocks,
         dropout=dropout,
+        located=located,
     )
 
 

@@ -6,6 +6,7 @@ soft    loss + λ Σᵢ (1 − Σₜ αₜᵢ)²: over the whole caption, each p
 hard    one place sₜ ~ αₜ instead of the mean; REINFORCE: ∂ ln p(y) + λᵣ (R − b) ∂ Σₜ ln αₜ(sₜ) + λₑ ∂H(α), R = ln p(y),
         b its moving mean over batches; in evaluation the most probable place                          section 4.1
 none    Σᵢ aᵢ / L, one vector for the picture, at every step                                           Vinyals 2015
+The code of its row and column is added to each aᵢ: places of the paper's deep network saw more of the picture.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Config(ResidualSettings, RecurrentSettings):
     reward: Amount = 0.1  # hard attention: λᵣ, the weight of the reward in the gradient of the weights
     entropy: Amount = 0.002  # hard attention: λₑ, the weight of the entropy of the weights
     sampled: Annotated[float, between(0.0, 1.0)] = 0.5  # hard attention: share of steps that sample in training
+    positions: Literal["sinusoidal-2d", "none"] = "sinusoidal-2d"  # added to each place's state: its row and column
     tie: bool = True  # weight tying: the output matrix is the embedding
     dropout: Share = 0.1  # on embeddings, channels inside the encoder, between layers and before the output
     label_smoothing: Share = 0.0  # label smoothing: share of the target's probability spread over the vocabulary
@@ -161,7 +163,8 @@ def places(config: Config, dim: int) -> Places:
 
 
 def build(config: Config, shapes: Shapes) -> EncoderDecoder:
-    encoder = residual_encoder(config, picture_of(shapes.source, "show_attend_tell"), dropout=config.dropout)
+    picture, located = picture_of(shapes.source, "show_attend_tell"), config.positions != "none"
+    encoder = residual_encoder(config, picture, dropout=config.dropout, located=located)
     embed = Embedding(vocab=size_of(shapes.target), dim=config.embedding, dropout=config.dropout)
     cell = cell_named(config.cell)(input_dim=config.embedding, hidden=config.hidden)
     decoder = PlaceDecoder(
