@@ -211,6 +211,13 @@ def test_both_sides_are_tight_though_they_have_nothing_in_common():
     assert stats(plan(source, target, tokens=1021, seed=1, epoch=1), source, target).real > 0.9
 
 
+def test_captions_of_all_lengths_meet_in_a_batch_of_pictures():
+    target = np.random.default_rng(0).integers(3, 31, 1009)
+    batches = plan(np.full(1009, 48), target, tokens=1543, seed=1, epoch=1)
+    assert sorted(np.concatenate(batches)) == list(range(1009))
+    assert all(len({*target[batch]}) > 10 for batch in batches if len(batch) > 20)
+
+
 def test_an_example_beyond_the_budget_is_alone():
     source, target = np.array([3, 101, 5]), np.array([2, 4, 6])
     batches = plan(source, target, tokens=53, seed=1, epoch=1)

@@ -202,6 +202,7 @@ CASES: dict[str, Any] = {
     "hard": show_attend_tell.Config(**TELL, attention="hard"),
     "none": show_attend_tell.Config(**TELL, attention="none"),
     "soft 2 layers gru": show_attend_tell.Config(**TELL, cell="gru", layers=2, tie=False),
+    "soft bilinear": show_attend_tell.Config(**TELL, score="bilinear", positions="none"),
     "captioner": captioner.Config(**PATCHES, decoder_layers=1),
     "captioner 2d": captioner.Config(**PATCHES, class_token=False, positions="sinusoidal-2d", norm="post", tie=False),
 }
@@ -238,6 +239,19 @@ def test_a_captioner_keeps_its_promises(name: str) -> None:
     log_probs, _ = model.log_probs(captions())
     torch.testing.assert_close(loss.nll, -log_probs.sum())
     assert loss.tokens == 5 + 3 + 4
+
+
+def test_a_place_knows_where_it_is() -> None:
+    """Away from the edge, one colour everywhere gives one state everywhere, unless places have positions."""
+    shape = Picture(64, 64, 1)
+    plain = Padded(torch.ones(1, 64, 64, dtype=torch.float64), torch.ones(1, 64, dtype=torch.bool))
+    for positions, apart in (("none", False), ("sinusoidal-2d", True)):
+        model = describer("soft", shape=shape, positions=positions)
+        with torch.no_grad():
+            states = model.encoder(plain).states.view(16, 16, -1)[6:10, 6:10].flatten(0, 1)
+        for one, other in product(range(16), repeat=2):
+            same = torch.allclose(states[one], states[other])
+            assert same == (one == other or not apart)
 
 
 @every
@@ -436,7 +450,7 @@ def test_the_baseline_is_a_moving_mean_and_part_of_what_is_saved(tmp_path: Any) 
 # weights of a classifier, and other devices
 
 
-@pytest.mark.parametrize("name", ["soft", "none", "captioner", "captioner 2d"])
+@pytest.mark.parametrize("name", ["soft", "soft bilinear", "captioner", "captioner 2d"])
 def test_the_encoder_of_a_classifier_fits_by_name(name: str) -> None:
     config, shapes = CASES[name], Shapes(PICTURE, Label(LABELS))
     if isinstance(config, captioner.Config):
@@ -449,7 +463,11 @@ def test_the_encoder_of_a_classifier_fits_by_name(name: str) -> None:
     theirs = {key: tensor.shape for key, tensor in weights(teacher).items() if key.startswith("encoder.")}
     assert own == theirs and own
     load_weights(model, weights(model) | {key: weights(teacher.double())[key] for key in own})
-    torch.testing.assert_close(model.encode(captions()).values, teacher.eval().encode(captions()).values)
+    states, wanted = model.encode(captions()).values, teacher.eval().encode(captions()).values
+    if name == "soft":  # beside the codes of its places
+        codes = model.encoder.positions.add(torch.zeros_like(wanted), torch.arange(wanted.shape[1]))
+        wanted = wanted + codes
+    torch.testing.assert_close(states, wanted)
 
 
 @every

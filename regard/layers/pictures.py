@@ -130,7 +130,7 @@ class ResidualEncoder(nn.Module):
         x = x.contiguous(memory_format=torch.channels_last)  # a quarter faster on a CPU
         for block in self.blocks:
             x = block(x)
-        states = torch.relu(self.norm(x)).flatten(2).transpose(1, 2)
+        states = torch.relu(self.norm(x)).flatten(2).transpose(1, 2).contiguous()  # decoders read it at every step
         if self.positions is not None:
             states = self.positions.add(states, torch.arange(states.shape[1], device=states.device))
         return Encoded(states, torch.ones_like(states[..., 0], dtype=torch.bool), (), states)

@@ -36,6 +36,7 @@ PACE = 0.1  # share of a new batch in the moving baseline (Xu 2015, section 4.1)
 @dataclass(frozen=True)
 class Config(ResidualSettings, RecurrentSettings):
     attention: Kind = "soft"  # soft (a weighted mean of places), hard (one place, sampled) or none (the plain mean)
+    score: Literal["additive", "bilinear", "mlp"] = "additive"  # attention score between a state and a place
     coverage: Amount = 0.1  # λ of the doubly stochastic term: each place is to get a sum of weights of about 1
     reward: Amount = 0.1  # hard attention: λᵣ, the weight of the reward in the gradient of the weights
     entropy: Amount = 0.002  # hard attention: λₑ, the weight of the entropy of the weights
@@ -156,7 +157,7 @@ def places(config: Config, dim: int) -> Places:
     """Build the attention over annotations of width `dim`."""
     if config.attention == "none":
         return Places(attention=EqualWeights(), query_dim=config.hidden)
-    attention = Attention(score=score("additive", query_dim=config.hidden, key_dim=dim, hidden=config.hidden))
+    attention = Attention(score=score(config.score, query_dim=config.hidden, key_dim=dim, hidden=config.hidden))
     if config.attention == "soft":
         return Places(attention=attention, query_dim=config.hidden)
     return SampledPlaces(attention=attention, query_dim=config.hidden, sampled=config.sampled)
