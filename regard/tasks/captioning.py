@@ -36,13 +36,23 @@ from regard.score.translation import log_prob_of_each_pair
 from regard.show.caption_page import caption_page
 from regard.tasks import Task, Words
 from regard.tasks import entry as usual_entry
-from regard.tasks.pictures import entry_of, file_of, given, headers_of, inputs, patch_side, side_of
+from regard.tasks.pictures import (
+    BATCH,
+    MOVED,
+    crop_of,
+    entry_of,
+    file_of,
+    given,
+    headers_of,
+    inputs,
+    patch_side,
+    side_of,
+)
 from regard.train.pictures import PictureReading
 from regard.train.training import TrainConfig
 
 LENGTH = 32  # tokens of a caption, about, for the size of a batch
 LONGEST = 60  # tokens of a caption that is written
-BATCH = 2048  # rows of pixels, or tokens
 STEPS = 3000
 FEW_WORDS = 200_000
 SHOWN = 2  # pictures after a demo
@@ -94,6 +104,8 @@ def new(asked: Request) -> Made:
         height = width = chosen
     else:
         height, width, _ = size_of(every[0][0])
+    data = replace(data, crop=crop_of(height, width))
+    reasons["data.crop"] = MOVED
     if data.hold_out:
         share = min(0.1, 500 / len(every)) if len(every) >= 500 else 0.1
         data = replace(data, hold_out=round(share, 4))

@@ -46,9 +46,14 @@ from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
 from regard.train.pictures import PictureReading
 
 AT_ONCE = 256  # pictures
+BATCH = 2048  # rows of pixels
+MOVED = (
+    "moving training pictures a little is safe for most of them; so is data.flip=true where left and right are alike."
+)
 MOST = 1 << 22  # bytes of pictures that are read together
 LOOKED_AT = 200  # pictures from which `new` chooses a size
 SIDES = (32, 48, 64)  # which it chooses from
+PATCHES = 36  # of a picture, at least
 
 
 @dataclass(frozen=True)
@@ -181,13 +186,21 @@ def new(asked: Request) -> Made:
     else:
         data, reasons = new_pictures(asked, files, path)
     height, width, _ = size_of(first_of(data, path))
+    data = replace(data, crop=crop_of(height, width))
+    reasons["data.crop"] = MOVED
     recipe, reasons = new_labelled(asked, data, NoTokens(), reasons)
-    train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=2048, learning_rate=2e-3)
-    recipe = replace(recipe, train=train)
+    an_epoch = 2 * recipe.train.validate_every * recipe.train.batch_tokens // BATCH
+    train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=BATCH, learning_rate=2e-3)
+    recipe = replace(recipe, train=replace(train, validate_every=max(10, an_epoch)))
     if "patch" not in values_of(recipe.model):
         return recipe, reasons
     reasons["model.patch"] = "few patches make attention fast, and each still shows a part of the picture."
     return replace(recipe, model=replace(recipe.model, patch=patch_side(height, width))), reasons
+
+
+def crop_of(height: int, width: int) -> int:
+    """By how many pixels training pictures are moved, so that a model learns that it does not matter."""
+    return min(height, width) // 14
 
 
 def first_of(data: Npz, path: Path) -> Any:
@@ -253,10 +266,10 @@ def headers_of(pictures: Sequence[PictureFile], path: Path) -> list[Header]:
 
 
 def patch_side(height: int, width: int) -> int:
-    """The largest patch of at most 16 pixels a side that divides the picture into 16 or more."""
+    """The largest patch of at most 16 pixels a side that divides the picture into PATCHES or more."""
     both = math.gcd(height, width)
-    sides = (side for side in range(min(16, both), 0, -1) if both % side == 0 and height * width >= 16 * side * side)
-    return next(sides, 1)
+    sides = (side for side in range(min(16, both), 0, -1) if both % side == 0)
+    return next((side for side in sides if height * width >= PATCHES * side * side), 1)
 
 
 TOY = (np.zeros((16, 16, 1), np.uint8), np.full((16, 16, 1), 255, np.uint8))
