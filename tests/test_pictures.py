@@ -139,8 +139,8 @@ def test_every_command_serves_pictures(call: Call, place: Path) -> None:
     seen = call("look", "run", f"{test}:2")
     assert seen.code == 0 and "attention rollout" in seen.out, seen.err
     shown = json.loads(call("look", "run", f"{test}:2", "--json").out)
-    assert np.sum(shown["weights"]) == pytest.approx(1, abs=1e-3) and len(shown["source"]) == 16
-    assert len(json.loads(call("look", "run", f"{test}:2", "--target", "below", "--json").out)["source"]) == 16
+    assert np.sum(shown["weights"]) == pytest.approx(1, abs=1e-3) and len(shown["source"]) == 64
+    assert len(json.loads(call("look", "run", f"{test}:2", "--target", "below", "--json").out)["source"]) == 64
     assert call("look", "run", f"{test}:2", "-o", "map.svg").code == 0
     ElementTree.fromstring(Path("map.svg").read_text(encoding="utf-8"))
     assert call("look", "run", f"{test}:2", "--html", "map.html").code == 0
