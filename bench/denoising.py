@@ -30,8 +30,7 @@ from regard.score.metrics import BLEU
 MODEL: dict[str, Any] = {"name": "transformer", "dim": 256, "heads": 4, "feed_forward": 1024, "layers": 3}
 ROWS = {"from scratch": "", "after T5's spans": "spans", "after BART's infilling": "infilling"}
 STEPS = 1100  # of pre-training: not quite once through the captions
-TUNED = {"from scratch": 450}  # of fine-tuning; the others:
-FEWER = 250
+TUNED = 450  # steps of fine-tuning, and from scratch
 
 
 def lines_of(name: str) -> list[str]:
@@ -80,7 +79,7 @@ def translated(folder: Path, row: str, seed: int, named: dict[str, str]) -> dict
     kept = place.with_suffix(".json")
     if not kept.exists():
         base = pretrained(folder, named["captions"], ROWS[row]) if ROWS[row] else ""
-        steps = TUNED.get(row, FEWER)
+        steps = TUNED
         recipe = {
             "task": "translation",
             "seed": seed,
@@ -90,7 +89,7 @@ def translated(folder: Path, row: str, seed: int, named: dict[str, str]) -> dict
             "train": {
                 "steps": steps,
                 "batch_tokens": 2048,
-                "learning_rate": 5e-4 if base else 1e-3,
+                "learning_rate": 1e-3,
                 "schedule": "linear",
                 "warmup": steps // 10,
                 "validate_every": steps // 5,
