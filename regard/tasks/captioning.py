@@ -56,6 +56,7 @@ LONGEST = 60  # tokens of a caption that is written
 STEPS = 3000
 FEW_WORDS = 200_000
 SHOWN = 2  # pictures after a demo
+SMALL = "width=32 stages=2 embedding=64 hidden=128 score=bilinear coverage=0 dropout=0"  # of the comparison
 
 
 class CaptionCorpus(PictureReading):
@@ -226,10 +227,10 @@ TASK = Task(
     page=caption_page,
     log_probs=log_prob_of_each_pair,
     contest={
-        "no attention": "show_attend_tell attention=none",
-        "show_attend_tell": "show_attend_tell",
+        "no attention": f"show_attend_tell attention=none {SMALL}",
+        "show_attend_tell": f"show_attend_tell {SMALL}",
         "captioner": "captioner patch=8 dim=96 heads=4 feed_forward=192 layers=3 dropout=0 label_smoothing=0 "
-        "train.learning_rate=0.002",
+        "train.learning_rate=0.001",
     },
     gold=gold,
 )
