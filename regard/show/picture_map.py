@@ -24,7 +24,7 @@ Pixels = NDArray[np.uint8]
 ACCENT: Colour = (255, 90, 0)  # the colour of weights
 STRENGTH = 0.7  # opacity of the accent at the largest weight
 DARK: Colour = (16, 18, 22)  # a spotlight leaves the rest of the picture so
-DARKEST = 0.85  # its opacity
+DARKEST = 0.75  # its opacity
 TALLEST = 32  # most lines in a terminal
 
 

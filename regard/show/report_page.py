@@ -221,11 +221,14 @@ def _learnt(c: Part) -> str:
         rows = [{"model": model["label"], **_cells(c, [measure], model)} for model in known]
         baseline = {"model": gold["baseline"]["name"], title: fixed(gold["baseline"]["value"], digits)}
         rows.append(dict.fromkeys(rows[0], "") | baseline)
-        agreement = quiet(f"{gold['name']}: {gold['better']} is better. {gold['note']}") + html_table(rows)
+        agreement = quiet(f"{gold['name'].capitalize()}: {gold['note']}; {gold['better']} is better.") + html_table(
+            rows
+        )
     if not c["alignments"]:
         return agreement
     seen = any(one.get("picture") for one in c["alignments"])
-    sources = (brief(" ".join(one["source"]), 90) for one in c["alignments"])
+    asked = (" ".join([*one["source"], *([one["reference"]] if one.get("picture") else [])]) for one in c["alignments"])
+    sources = (brief(each, 90) for each in asked)
     options = "".join(f'<option value="{at}">{escape(source)}</option>' for at, source in enumerate(sources))
     shared = f"The weights of each row sum to 1 over the words of the {c['reads']}; all models share one colour scale."
     most = "1" if c["weights_to_one"] else "the largest of the text"
