@@ -105,8 +105,8 @@ EXACT_CAPTION = Metric(
 
 
 def _pointing(maps: Sequence[Floats], regions: Sequence[NDArray[np.bool_]]) -> Floats:
-    """(examples, 2): the shares of each word's weights inside its region, summed, and the number of words; maps are
-    (words, rows, columns), regions (words, height, width)."""
+    """Pointing accuracy, (examples, 2): the shares of each word's weights inside its region, summed, and the number of
+    words; maps are (words, rows, columns), regions (words, height, width)."""
     found = []
     for weights, wanted in zip(maps, regions, strict=True):
         inside = np.stack([coverage(region, *weights.shape[1:]) for region in wanted])
