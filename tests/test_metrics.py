@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
 from regard.score.bootstrap import RESAMPLES, confidence_interval, difference, paired_bootstrap, resample
-from regard.score.captions import CAPTION_METRICS
+from regard.score.captions import CAPTION_METRICS, POINTING
 from regard.score.metrics import (
     ACCURACY,
     ALIGNMENT_ERROR,
@@ -182,7 +182,7 @@ def test_nothing_improves_on_the_references(metric: Metric) -> None:
 
 
 def test_metrics_are_found_by_key() -> None:
-    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS, *CAPTION_METRICS, TOP_5)
+    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS, *CAPTION_METRICS, POINTING, TOP_5)
     assert set(METRICS) == {*(metric.key for metric in every)}
     assert all(METRICS[metric.key].better == metric.better for metric in every)
     assert {metric.key for metric in every if metric.better == "lower"} == {
