@@ -202,7 +202,7 @@ CASES: dict[str, Any] = {
     "hard": show_attend_tell.Config(**TELL, attention="hard"),
     "none": show_attend_tell.Config(**TELL, attention="none"),
     "soft 2 layers gru": show_attend_tell.Config(**TELL, cell="gru", layers=2, tie=False),
-    "soft bilinear": show_attend_tell.Config(**TELL, score="bilinear", positions="none"),
+    "soft additive": show_attend_tell.Config(**TELL, score="additive", positions="none"),
     "captioner": captioner.Config(**PATCHES, decoder_layers=1),
     "captioner 2d": captioner.Config(**PATCHES, class_token=False, positions="sinusoidal-2d", norm="post", tie=False),
 }
@@ -450,7 +450,7 @@ def test_the_baseline_is_a_moving_mean_and_part_of_what_is_saved(tmp_path: Any) 
 # weights of a classifier, and other devices
 
 
-@pytest.mark.parametrize("name", ["soft", "soft bilinear", "captioner", "captioner 2d"])
+@pytest.mark.parametrize("name", ["soft", "soft additive", "captioner", "captioner 2d"])
 def test_the_encoder_of_a_classifier_fits_by_name(name: str) -> None:
     config, shapes = CASES[name], Shapes(PICTURE, Label(LABELS))
     if isinstance(config, captioner.Config):

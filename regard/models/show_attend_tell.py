@@ -6,7 +6,8 @@ soft    loss + λ Σᵢ (1 − Σₜ αₜᵢ)²: over the whole caption, each p
 hard    one place sₜ ~ αₜ instead of the mean; REINFORCE: ∂ ln p(y) + λᵣ (R − b) ∂ Σₜ ln αₜ(sₜ) + λₑ ∂H(α), R = ln p(y),
         b its moving mean over batches; in evaluation the most probable place                          section 4.1
 none    Σᵢ aᵢ / L, one vector for the picture, at every step                                           Vinyals 2015
-The code of its row and column is added to each aᵢ: places of the paper's deep network saw more of the picture.
+Here each aᵢ has the code of its row and column added, since places of the paper's deep network saw more of the picture;
+its score was additive, its λ 1.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ PACE = 0.1  # share of a new batch in the moving baseline (Xu 2015, section 4.1)
 
 @dataclass(frozen=True)
 class Config(ResidualSettings, RecurrentSettings):
+    stages: Annotated[int, between(1, 8)] = 2  # stages; each halves height and width, and attention sees the last
     attention: Kind = "soft"  # soft (a weighted mean of places), hard (one place, sampled) or none (the plain mean)
-    score: Literal["additive", "bilinear", "mlp"] = "additive"  # attention score between a state and a place
-    coverage: Amount = 0.1  # λ of the doubly stochastic term: each place is to get a sum of weights of about 1
+    score: Literal["additive", "bilinear", "mlp"] = "bilinear"  # attention score between a state and a place
+    coverage: Amount = 0.0  # λ of the doubly stochastic term: each place is to get a sum of weights of about 1
     reward: Amount = 0.1  # hard attention: λᵣ, the weight of the reward in the gradient of the weights
     entropy: Amount = 0.002  # hard attention: λₑ, the weight of the entropy of the weights
     sampled: Annotated[float, between(0.0, 1.0)] = 0.5  # hard attention: share of steps that sample in training
@@ -195,7 +197,7 @@ DESIGN = Design(
     build=build,
     path="1 from target to source; n within the target",
     sizes=(
-        Config(width=16, embedding=128, hidden=128),
+        Config(embedding=128, hidden=128),
         Config(),
         Config(blocks=2, embedding=384, hidden=384),
         Config(width=64, blocks=2, embedding=512, hidden=512),
