@@ -5,7 +5,7 @@ REGARD_DATA=… python bench/pictures.py fashion|emoji|folder [--seeds 3] [--job
 fashion   Fashion-MNIST: `regard new pictures train.npz --model vit` (or convnet) and `regard train`, unchanged. A part
           of train chooses the checkpoint; the test set is read once a run. Accuracy, the mean of all seeds.
 emoji     Captions of emoji, `regard new captioning train.jsonl.gz --target en` (or de) and `regard train`, beside the
-          caption of the nearest training picture by pixels and one caption for all. chrF on the test pictures.
+          caption of the nearest training picture by pixels. chrF on the test pictures.
 folder    Trains on a folder of --count generated pictures, and on a hundredth of them: peak memory of each, and the
           difference. The first decoding is interrupted once (SIGINT) and goes on.
 Intervals are of a bootstrap over test pictures and seeds. Training resumes and answers are kept: the same command goes
@@ -24,8 +24,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,17 +41,10 @@ from regard.score.metrics import ACCURACY, CHRF, Metric
 REGARD = (sys.executable, "-m", "regard")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A model, what `regard new` is asked for, and the settings that differ from what it chooses."""
-
-    new: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-
-
-FASHION = {model: Row(("pictures", "fashion/train.npz", "--model", model)) for model in ("vit", "convnet")}
+# what `regard new` is asked for, by row of the table
+FASHION = {model: ("pictures", "fashion/train.npz", "--model", model) for model in ("vit", "convnet")}
 EMOJI = {
-    f"{model}, {language}": Row(("captioning", "emoji/train.jsonl.gz", "--target", language, "--model", model))
+    f"{model}, {language}": ("captioning", "emoji/train.jsonl.gz", "--target", language, "--model", model)
     for language in ("en", "de")
     for model in ("show_attend_tell", "captioner")
 }
@@ -62,17 +54,17 @@ def data() -> Path:
     return Path(os.environ["REGARD_DATA"])
 
 
-def answers(folder: Path, name: str, row: Row, test: Path, seed: int, threads: int) -> dict[str, Any]:
+def answers(folder: Path, name: str, new: Sequence[str], test: Path, seed: int, threads: int) -> dict[str, Any]:
     """What a run answers that is trained now, or was earlier."""
     place = folder / f"{name.replace(', ', '-')}-{seed}"
     kept = place.with_suffix(".json")
     if not kept.exists():
-        task, train, *more = row.new
+        task, train, *more = new
         recipe = place.with_suffix(".toml")
         if not recipe.exists():
             subprocess.run([*REGARD, "new", task, str(data() / train), *more, "-o", str(recipe)], check=True)
         options = ["-o", str(place), "--threads", str(threads)]
-        command = [*REGARD, "train", str(recipe), f"seed={seed}", *row.settings, *options]
+        command = [*REGARD, "train", str(recipe), f"seed={seed}", *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         run = regard.load(place)
         keep_answers(run, run.examples(test), kept)
@@ -80,10 +72,10 @@ def answers(folder: Path, name: str, row: Row, test: Path, seed: int, threads: i
     return found
 
 
-def compare(given: argparse.Namespace, rows: dict[str, Row], test: Path, metric: Metric) -> None:
+def compare(given: argparse.Namespace, rows: Mapping[str, Sequence[str]], test: Path, metric: Metric) -> None:
     folder = given.out / given.what
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {name: row for name, row in rows.items() if not given.only or name in given.only}
+    rows = {name: new for name, new in rows.items() if not given.only or name in given.only}
     every = [(name, seed) for seed in range(1, given.seeds + 1) for name in rows]
     statistics: dict[str, list[Any]] = {name: [] for name in rows}
     with workers(given.jobs) as pool:
@@ -100,7 +92,7 @@ def compare(given: argparse.Namespace, rows: dict[str, Row], test: Path, metric:
 
 
 def emoji_baselines(languages: Sequence[str] = ("en", "de")) -> None:
-    """The caption of the nearest training picture by pixels, and the one caption that is best for all of train."""
+    """The caption of the nearest training picture by pixels."""
     pictures, captions = {}, {}
     for split in ("train", "test"):
         pictures[split] = np.stack([*read_images(data() / f"emoji/{split}.npz")]).astype(np.float32)

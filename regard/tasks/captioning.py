@@ -56,7 +56,7 @@ LONGEST = 60  # tokens of a caption that is written
 STEPS = 3000
 FEW_WORDS = 200_000
 SHOWN = 2  # pictures after a demo
-SMALL = "width=32 stages=2 embedding=64 hidden=128 score=bilinear coverage=0 dropout=0"  # of the comparison
+SMALL = "embedding=64 hidden=128 dropout=0"  # of the comparison
 
 
 class CaptionCorpus(PictureReading):
