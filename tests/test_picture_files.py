@@ -668,6 +668,15 @@ def test_fine_tuning_keeps_the_size_of_the_pictures(call: Call, place: Path, pho
     assert (recipe.data.side, recipe.data.channels, recipe.model.patch) == (16, 3, 8)
 
 
+def test_a_fine_tuned_run_of_pictures_is_trained_and_answers(call: Call, place: Path, photos: Path) -> None:
+    assert call("new", "pictures", photos, "-o", "p.toml").code == 0
+    assert call("train", "p.toml", "-o", "first", *BRIEF).code == 0
+    assert call("new", "pictures", photos, "--from", "first", "-o", "q.toml").code == 0
+    trained = call("train", "q.toml", "-o", "second", *BUDGET, "--threads", 1)
+    assert trained.code == 0 and "Fine-tuning" in trained.out, trained.err
+    assert call("predict", "second", photos).code == 0
+
+
 def test_the_first_picture_of_a_file_of_several_is_read(tmp_path: Path) -> None:
     """A telephone writes JPEG files with a second picture inside (MPO)."""
     first, second = (Image.new("RGB", (30, 20), colour) for colour in (COLOUR, "black"))

@@ -131,6 +131,6 @@ def training(recipe: Recipe, config: Any, *, new_head: bool = True) -> tuple[Tra
         "train.learning_rate": low,
         "train.epochs": f"about {an_epoch * epochs:,} steps: a trained body needs few.",
         "train.warmup": "a tenth of the steps, since the head is new.",
-        "train.layer_decay": "lower layers know the language already, and change less.",
+        "train.layer_decay": "lower layers hold what is general already, and change less.",
         "train.patience": "early stopping ends training when validation stops improving.",
     }

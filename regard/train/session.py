@@ -276,7 +276,9 @@ class Session:
     def other_tokens(self) -> str:
         """The kind of tokens that the run to start from has, where the recipe has another."""
         kinds = {field.tokenizer.kind for field in self.fields.values() if isinstance(field, TextField)}
-        return "" if self.base is None or kinds <= {self.recipe.tokens.kind} else " and ".join(sorted(kinds))
+        if self.base is None or not kinds:
+            return ""
+        return " and ".join(sorted(kinds)) if kinds - {self.recipe.tokens.kind} else ""
 
     def examples(self, count: int) -> Iterator[tuple[str, list[str], str]]:
         """Yield the first training texts, side after side: as written, in tokens, and decoded again."""
