@@ -195,6 +195,13 @@ def test_weights_over_places_follow_the_grid_of_the_picture(scenes: regard.Run) 
         grid_of((16, 16, 3), 7)
 
 
+@pytest.mark.parametrize("way", ["--gates", "--gradients"])
+def test_what_is_shown_along_a_text_is_refused_for_pictures(scenes: regard.Run, call: Call, place: Path, way: str):
+    picture = ["data.npz"] if way == "--gates" else []
+    done = call("look", scenes.name, *picture, way)
+    assert done.code == 1 and done.err.startswith("regard: show_attend_tell reads pictures, and "), done.err
+
+
 def test_without_attention_there_is_nothing_to_look_at(scenes: regard.Run, tmp_path: Path) -> None:
     table = scenes.recipe.to_toml()
     (tmp_path / "none.toml").write_text(table.replace('attention = "soft"', 'attention = "none"'))

@@ -677,6 +677,20 @@ def test_a_fine_tuned_run_of_pictures_is_trained_and_answers(call: Call, place: 
     assert call("predict", "second", photos).code == 0
 
 
+def test_a_name_that_is_not_utf_8_is_written_with_replacement_characters(call: Call, place: Path, photos: Path) -> None:
+    assert call("new", "pictures", photos, "-o", "p.toml").code == 0
+    assert call("train", "p.toml", "-o", "run", *BRIEF).code == 0
+    good, bad = (os.fsdecode(name) for name in (b"caf\xe9.png", b"bad\xe9.png"))
+    Image.new("RGB", (20, 20)).save(good)
+    Path(bad).write_text("no picture")
+    plain, entry = call("predict", "run", good), call("predict", "run", good, "--json")
+    assert plain.code == 0 and plain.out.endswith("\tcaf\ufffd.png\n"), plain.err
+    assert json.loads(entry.out)["file"] == "caf\ufffd.png"
+    assert call("look", "run", good, "--html", "look.html").code == 0
+    refused = call("predict", "run", bad)
+    assert refused.code == 1 and "cannot be read as a picture" in refused.err
+
+
 def test_the_first_picture_of_a_file_of_several_is_read(tmp_path: Path) -> None:
     """A telephone writes JPEG files with a second picture inside (MPO)."""
     first, second = (Image.new("RGB", (30, 20), colour) for colour in (COLOUR, "black"))

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.pictures import PictureField
 from regard.data.sources import examples
 from regard.interface import Batch, Learns, Scores, SeenRecurrence, UserError
 from regard.layers.recurrent import trace
@@ -255,7 +256,12 @@ def reach(run: Run, *, length: int = LENGTH) -> Reach:
 
 
 def recurrent(run: Run) -> nn.Module:
-    """Return the run's model if it is recurrent."""
+    """Return the run's model if it is recurrent, and reads text."""
+    if isinstance(run.fields.get("source"), PictureField):
+        raise UserError(
+            f"{run.model_title} reads pictures, and states, gates and gradients are shown along a text: choose a "
+            "recurrent model that reads text."
+        )
     if layers_of(run.model):
         return run.model
     raise UserError(

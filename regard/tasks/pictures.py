@@ -24,7 +24,7 @@ from regard.data.picture_files import Header, PictureFile, read_header
 from regard.data.picture_sources import Npz, Pictures, file_and_label, is_npz, is_picture, picture_files
 from regard.data.pictures import PictureField, pixels_in, read_images, size_of
 from regard.data.sources import UNDECIDED, Imported, find
-from regard.data.text import one_line
+from regard.data.text import encodable, one_line
 from regard.interface import Classifies, Sample, UserError
 from regard.layers.attention import watch
 from regard.look.captions import grid_of, pixels_of
@@ -105,8 +105,9 @@ def at_once(run: Run) -> int:
 
 
 def file_of(raw: Any) -> str:
-    """The file of a picture; "" for one that has none."""
-    return str(raw.path) if isinstance(raw, PictureFile) else str(raw) if isinstance(raw, str | Path) else ""
+    """The file of a picture, in characters that can be written; "" for one that has none."""
+    path = raw.path if isinstance(raw, PictureFile) else raw
+    return encodable(str(path)) if isinstance(path, str | Path) else ""
 
 
 def plain(raw: Any, prediction: Prediction) -> str:
