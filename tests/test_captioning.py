@@ -72,11 +72,64 @@ def test_to_learn_from_each_caption_is_an_example_and_to_score_they_are_referenc
         assert np.array_equal(picture, PICTURES[number - 1])
 
 
+def test_a_tab_inside_a_caption_does_not_make_two_of_it(place: Path) -> None:
+    (place / "data.jsonl").write_text(json.dumps({"en": f"a{BETWEEN}b"}) + "\n")
+    np.savez(place / "data.npz", images=PICTURES[:1])
+    data = Captions(train="data.jsonl", valid="data.jsonl", target="en")
+    for split in ("train", "valid"):
+        assert [text.split() for _, _, text in data.lines(split, place)] == [["a", "b"]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["", " \t", ["a thing", " "]])
+def test_a_line_without_a_caption_is_refused_and_where_lines_are_reported_others_keep_their_pictures(
+    place: Path, call: Call, wrong: object
+) -> None:
+    lines = [{"en": wrong if n == 2 else caption(n)} for n in range(len(PICTURES))]
+    (place / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data, reported = Captions(train="data.jsonl", valid="data.jsonl", target="en"), list[tuple[int, str]]()
+    with pytest.raises(UserError, match="line 3: an empty caption; write one"):
+        list(data.lines("train", place))
+    found = list(data.lines("train", place, lambda file, line, wrong: reported.append((line, wrong))))
+    assert reported == [(3, "an empty caption")] and len(found) == len(PICTURES) - 1
+    assert all(np.array_equal(picture, PICTURES[number - 1]) for number, picture, _ in found)
+    assert call("new", "captioning", "data.jsonl", "-o", "c.toml").code == 0
+    checked = call("check", "c.toml")
+    assert checked.code == 1 and checked.out.count("line 3: an empty caption") == 1, checked.out
+
+
+def test_another_table_may_have_other_fields(tmp_path: Path) -> None:
+    rows = [(f"{n}.png", caption(n)) for n in range(5)]
+    (tmp_path / "a.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in rows))
+    (tmp_path / "b.csv").write_text("name,text\n" + "".join(f"{name},{text}\n" for name, text in rows))
+    entries = ({"text": text, "id": n, "name": name} for n, (name, text) in enumerate(rows))
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    for trained in ("a.tsv", "b.csv", "c.jsonl"):
+        source, target = caption_fields(tmp_path / trained)
+        data = Captions(train=trained, hold_out=0.5, source=source, target=target)
+        for other in ("a.tsv", "b.csv", "c.jsonl"):
+            found = data.reading([tmp_path / other]).lines("valid", tmp_path)
+            assert [(picture.path.name, text) for _, picture, text in found] == rows, (trained, other)
+
+
 @pytest.mark.parametrize(("count", "said"), [(30, "fewer pictures"), (32, "more pictures")])
 def test_as_many_pictures_as_captions(place: Path, count: int, said: str) -> None:
     np.savez(place / "data.npz", images=np.resize(PICTURES, (count, 16, 16, 3)))
     with pytest.raises(UserError, match=said):
         list(Captions(train="data.jsonl", hold_out=0.3, target="en").lines("train", place))
+
+
+def test_check_counts_further_captions_of_a_picture_and_does_not_call_it_repeated(place: Path, call: Call) -> None:
+    assert call("new", "captioning", "data.jsonl", "--target", "de", "-o", "c.toml").code == 0
+    done = call("check", "c.toml", "--json")
+    found = json.loads(done.out)
+    train = found["summary"]["train"]
+    assert done.code == 0 and not found["findings"] and train["several"] == train["pairs"] / 2 > 0, done.out
+
+
+def test_check_refuses_what_leaves_nothing_to_validate_on(place: Path, call: Call) -> None:
+    assert call("new", "captioning", "data.jsonl", "--target", "en", "-o", "c.toml").code == 0
+    done = call("check", "c.toml", "data.hold_out=0.000001")
+    assert done.code == 1 and "valid has no pictures" in done.out and "valid: 0 pictures, 0.0 % pass" in done.out
 
 
 def test_captions_of_one_file_are_put_together(tmp_path: Path) -> None:
@@ -167,6 +220,7 @@ def test_a_caption_in_python(place: Path) -> None:
 )
 def test_a_table_that_cannot_be_read_is_refused_in_a_sentence(place: Path, call: Call, text: str, said: str) -> None:
     (place / "data.jsonl").write_text(text)
+    np.savez(place / "data.npz", images=PICTURES[: len(text.splitlines())])
     found = call("new", "captioning", "data.jsonl", "--target", "en", "-o", "c.toml")
     assert found.code == 1 and re.search(said, found.err) and not (place / "c.toml").exists()
     assert len(found.err.splitlines()) <= 2

@@ -37,6 +37,8 @@ class Checking:
         self.seen = Counter[bytes]()  # the hash of each picture
         self.blank = 0  # of one colour
         self.broken: list[str] = []  # a sentence for each example that cannot be read
+        self.number = 0  # of the example before
+        self.several = 0  # further answers to the picture before
 
     def report(self, file: str, line: int, wrong: str) -> None:
         example = f"Picture {line} of {file} {wrong}" if is_npz(Path(file)) else f"{file}, line {line}: {wrong}"
@@ -49,8 +51,12 @@ class Checking:
         except UserError as problem:
             self.broken.append(str(problem))
 
-    def add(self, picture: Any, label: str, size: Size) -> None:
+    def add(self, number: int, picture: Any, label: str, size: Size) -> None:
         self.labels[label] += 1
+        if number == self.number:
+            self.several += 1
+            return
+        self.number = number
         try:
             pixels = pixels_in(picture, size)
         except UserError as problem:
@@ -60,11 +66,14 @@ class Checking:
         self.seen[hashlib.blake2b(pixels.tobytes(), digest_size=HASH).digest()] += 1
 
     def findings(self, train: Checking) -> Iterator[Finding]:
-        shown = self.broken if len(self.broken) <= NAMED else self.broken[:NAMED]
-        for sentence in shown:
+        known = set() if self is train else set(train.broken)  # a table from which some are held out is read twice
+        broken = [sentence for sentence in self.broken if sentence not in known]
+        for sentence in broken[:NAMED]:
             yield Finding("error", "pictures", f"{self.split}: {sentence}", self.split, 1)
-        if rest := len(self.broken) - len(shown):
-            text = f"{self.split}: {counted(rest, 'more file')} cannot be read: correct these first, and check again."
+        if rest := len(broken[NAMED:]):
+            text = (
+                f"{self.split}: {counted(rest, 'more picture')} cannot be used: correct these first, and check again."
+            )
             yield Finding("error", "pictures", text, self.split, rest)
         shared = 0 if self is train else len(self.seen.keys() & train.seen.keys())
         counts = {
@@ -76,9 +85,13 @@ class Checking:
             if count:
                 text = f"{self.split}: {counted(count, 'picture')} {'is' if count == 1 else 'are'} {what}."
                 yield Finding("warning", "pictures", text, self.split, count)
+        if not self.labels:
+            text = f"{self.split} has no pictures: give at least one, or change data.hold_out if none was held out."
+            yield Finding("error", "pictures", text, self.split)
+            return
         if not self.named:
             return
-        if len(self.labels) < 2:
+        if self is train and len(self.labels) < 2:
             text = f"{self.split} has fewer than two labels: add pictures of another."
             yield Finding("error", "labels", text, self.split)
         if unknown := sorted(self.labels.keys() - train.labels.keys()):
@@ -89,8 +102,8 @@ class Checking:
     @property
     def summary(self) -> Summary:
         every = self.labels.total()
-        passes = 1 - min(every, self.blank + len(self.broken)) / max(1, every)
-        return Summary(every, passes, labels=dict(self.labels.most_common()) if self.named else {})
+        passes = 1 - min(every, self.blank + len(self.broken)) / every if every else 0.0
+        return Summary(every, passes, self.several, labels=dict(self.labels.most_common()) if self.named else {})
 
 
 def check_pictures(
@@ -103,12 +116,12 @@ def check_pictures(
     size: Size | None = None
     splits = [Checking(split, named=labels) for split in SPLITS]
     for each in splits:
-        for _, picture, label in each.lines(recipe):
+        for number, picture, label in each.lines(recipe):
             if size is None:
                 size = size_of(picture)
                 if isinstance(picture, PictureFile):
                     require_pillow(picture.path)  # one sentence for all files
-            each.add(picture, label, size)
+            each.add(number, picture, label, size)
             on_example()
         findings += each.findings(splits[0])
     findings += left_out(recipe)

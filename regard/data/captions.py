@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 from regard.config import Positive, between
 from regard.data.fields import Array, TextField
 from regard.data.picture_files import PictureFile
-from regard.data.picture_sources import Pictures, check_channels, columns_of, file_field, is_picture
+from regard.data.picture_sources import Pictures, check_channels, columns_of, file_field, is_picture, names_in
 from regard.data.pictures import read_images
 from regard.data.sources import Line, Source, Split, check_hold_out, only
 from regard.data.text import BETWEEN, Report, content_hash, encodable, is_jsonl, read_fields, refuse_line, whole_lines
@@ -57,7 +57,8 @@ class Captions(Pictures):
         if self.source:
             together: dict[str, tuple[int, list[str]]] = {}
             for number, name, captions in self.rows(path, report):
-                together.setdefault(name, (number, []))[1].extend(captions)
+                if captions:
+                    together.setdefault(name, (number, []))[1].extend(captions)
             for name, (number, captions) in together.items():
                 yield number, PictureFile(path.parent / name, self.size), BETWEEN.join(captions)
             return
@@ -66,12 +67,21 @@ class Captions(Pictures):
             picture = next(pictures, None)
             if picture is None:
                 raise UserError(f"{images_beside(path)} has fewer pictures than {path} has lines: give as many.")
-            yield number, picture, BETWEEN.join(captions)
+            if captions:
+                yield number, picture, BETWEEN.join(captions)
         if next(pictures, None) is not None:
             raise UserError(f"{images_beside(path)} has more pictures than {path} has lines: give as many.")
 
     def rows(self, path: Path, report: Report | None) -> Iterator[tuple[int, str, list[str]]]:
-        """A number, the name of a file ("" for an .npz) and captions."""
+        """A number, the name of a file ("" for an .npz) and captions without tabs; none where a line was reported."""
+        for number, name, captions in self.written(path, report):
+            if not all(map(str.strip, captions)):
+                refuse_line(report, str(path), number, "an empty caption", "write one, or delete it")
+                captions = []
+            yield number, name, [caption.replace("\t", " ") for caption in captions]
+
+    def written(self, path: Path, report: Report | None) -> Iterator[tuple[int, str, list[str]]]:
+        """The same, as the table has them."""
         fields = [*([self.source] if self.source else []), self.target]
         if not is_jsonl(path):
             for number, (*name, caption) in read_fields(path, fields, report=report):
@@ -86,6 +96,7 @@ class Captions(Pictures):
             except (ValueError, KeyError, TypeError, RecursionError):
                 wrong = f"not a JSON object with texts for {' and '.join(fields)}"
                 refuse_line(report, str(path), number, wrong, "correct or delete it")
+                yield number, "", []  # the picture of an .npz that belongs to this line is left out too
                 continue
             yield number, "".join(name), [encodable(each) for each in captions]
 
@@ -99,8 +110,12 @@ class Captions(Pictures):
         return super().content_of(path) if self.source else f"{table} {content_hash(images_beside(path))}"
 
     def reading(self, files: Sequence[Path]) -> Source:
+        """Another table may have other fields than the training data."""
         (file,) = only(files)
-        return replace(self, train=file, valid=file, hold_out=0.0)
+        path, named = Path(file), {self.source, self.target} - {""} <= names_in(Path(file))
+        kept = named and bool(self.source or images_beside(path).is_file())
+        source, target = (self.source, self.target) if kept else caption_fields(path)
+        return replace(self, train=file, valid=file, hold_out=0.0, source=source, target=target)
 
 
 def images_beside(path: Path) -> Path:

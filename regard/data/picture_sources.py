@@ -104,9 +104,10 @@ def file_and_label(path: Path) -> tuple[str, str]:
 
 def file_field(columns: dict[str, list[str]], path: Path) -> str:
     likely = {name: sum(map(is_picture, values)) for name, values in columns.items()}
+    if not columns:
+        raise UserError(f"{path} has no rows to read: give lines with the name of a picture, and its label or caption.")
     if not any(likely.values()):
-        endings = ", ".join(SUFFIXES[:4])
-        raise UserError(f"{path} has no field with names of pictures ({endings} …): give one, and their labels.")
+        raise UserError(f"{path} has no field with names of pictures ({', '.join(SUFFIXES[:4])} …): add one.")
     return max(likely, key=likely.__getitem__)
 
 
@@ -127,6 +128,12 @@ def columns_of(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
                 columns.setdefault(str(place), []).append(cell)
     named = bool(first) and not any(map(is_picture, first))
     return columns, {str(place): name for place, name in enumerate(first, start=1)} if named else {}
+
+
+def names_in(path: Path) -> set[str]:
+    """The fields of a table: their names, or their numbers where they have none."""
+    columns, header = columns_of(path)
+    return set(header.values() or columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,12 +226,5 @@ class Pictures(Npz):
     def reading(self, files: Sequence[Path]) -> Source:
         """Another table may have other fields than the training data."""
         (file,) = only(files)
-        kept = self if self.names_in(Path(file)) else replace(self, source="", target="")
-        return replace(kept, train=file, valid=file, hold_out=0.0)
-
-    def names_in(self, path: Path) -> bool:
-        """Whether a table has the fields that are named here."""
-        if not is_table(path):
-            return False
-        columns, header = columns_of(path)
-        return {self.source, self.target} <= {*columns, *header.values()}
+        kept = is_table(Path(file)) and {self.source, self.target} <= names_in(Path(file))
+        return replace(self if kept else replace(self, source="", target=""), train=file, valid=file, hold_out=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from regard.score.labels import score_answers
 from regard.score.metrics import CHRF_OF_SEVERAL
 from regard.score.translation import log_prob_of_each_pair
 from regard.show.caption_page import caption_page
-from regard.tasks import Task, Words
+from regard.tasks import Task, Words, nothing
 from regard.tasks import entry as usual_entry
 from regard.tasks.pictures import (
     BATCH,
@@ -96,8 +97,9 @@ def new(asked: Request) -> Made:
     source, target = caption_fields(path)
     data = Captions(**files, source=asked.source or source, target=asked.target or target)
     reasons = {} if asked.target else {"data.target": "of the fields of the table, this one has the most words."}
-    every = [(picture, caption) for _, picture, caption in data.labelled(path, None)]
+    every = [(picture, caption) for _, picture, caption in data.labelled(path, nothing)]  # `check` names the others
     if not every:
+        deque(data.labelled(path, None), 0)  # where there are only others, the first of them is refused
         raise UserError(f"{path} has no captions: give at least a few pictures with theirs.")
     if data.source:
         chosen, grey, reasons["data.side"] = side_of(headers_of([picture for picture, _ in every], path))
@@ -199,6 +201,7 @@ TASK = Task(
         sides=("picture", "caption"),
         another="another caption of an earlier picture",
         judged="chrF of the caption",
+        try_with=" photo.jpg",
     ),
     fields={"source": PictureField, "target": CaptionField},
     sources={"scenes": Scenes, "captions": Captions},
