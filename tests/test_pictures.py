@@ -176,6 +176,16 @@ def test_a_convolutional_network_is_trained_and_looked_into_like_the_others(call
             "cannot be read",
         ),
         ({"images": np.zeros((1, 8, 8), np.uint8), "labels": np.array([{}], object)}, "cannot be read"),
+        ({"images": np.zeros((2, 8, 8), np.uint8), "labels": np.eye(2)}, r"labels have the shape \(2, 2\), not"),
+        ({"images": np.zeros((1, 8, 8), np.uint8), "labels": np.array("a")}, r"labels have the shape \(\), not"),
+        *(
+            (
+                {"images": np.zeros((1, 8, 8), np.uint8), "labels": np.array([label]), "names": np.array(["a", "b"])},
+                said,
+            )
+            for said in ["whole numbers from 0 to 1, one for each"]
+            for label in (-1, 2, 0.5, float("nan"), "a")
+        ),
     ],
 )
 def test_a_file_that_holds_no_pictures_is_a_sentence(tmp_path, arrays, said):
@@ -187,7 +197,7 @@ def test_a_file_that_holds_no_pictures_is_a_sentence(tmp_path, arrays, said):
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"just text\n"])
 def test_a_file_of_another_format_is_a_sentence(tmp_path, content):
     (tmp_path / "x.npz").write_bytes(content)
-    with pytest.raises(UserError, match="cannot be read as pictures"):
+    with pytest.raises(UserError, match="cannot be read as pictures .*zip archive"):
         list(read_pictures(tmp_path / "x.npz"))
     with pytest.raises(UserError, match="does not exist"):
         list(read_pictures(tmp_path / "y.npz"))

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ def read_pictures(path: Path) -> Iterator[tuple[Pixels, str]]:
 def _read(path: Path, *, wanted: Sequence[str]) -> Iterator[tuple[Pixels, str]]:
     arrays = " and ".join(wanted)
     try:
-        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
+        with open_regular(path) as opened, _archive(opened) as file:
             if (size := sum(part.file_size for part in file.zip.infolist())) > MOST:
                 raise ValueError(f"it unpacks to {size / 1e9:.1f} GB, and {MOST / 1e9:.1f} GB is the most")
             if not {*wanted} <= set(file.files):
@@ -50,10 +50,7 @@ def _read(path: Path, *, wanted: Sequence[str]) -> Iterator[tuple[Pixels, str]]:
             if "labels" not in wanted:
                 yield from ((picture, "") for some in _parts(file, None) for picture in some)
                 return
-            labels = file["labels"]
-            names = file["names"] if "names" in file.files else None
-            if names is not None:
-                labels = np.asarray(names)[labels.astype(np.int64)]
+            labels = _labels(file)
             read = 0
             for some in _parts(file, len(labels)):
                 read += len(some)
@@ -62,6 +59,29 @@ def _read(path: Path, *, wanted: Sequence[str]) -> Iterator[tuple[Pixels, str]]:
         raise UserError(f"{path} does not exist; check the spelling and the folder.") from None
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         raise UserError(f"{path} cannot be read as pictures ({problem}): give an .npz of {arrays}.") from None
+
+
+def _archive(opened: BinaryIO) -> Any:
+    """What numpy loads; it takes every file that is no archive for one to unpickle, and speaks of that."""
+    if not zipfile.is_zipfile(opened):
+        raise ValueError("it is not a zip archive, or only a part of one")
+    opened.seek(0)
+    return np.load(opened, allow_pickle=False)
+
+
+def _labels(file: Any) -> Array:
+    """The label of each picture of an open .npz file; where those are numbers and have names, the names."""
+    labels = file["labels"]
+    if labels.ndim != 1:
+        raise ValueError(f"its labels have the shape {labels.shape}, not (count,)")
+    if "names" not in file.files:
+        return cast(Array, labels)
+    names = file["names"]
+    if names.ndim != 1:
+        raise ValueError(f"its names have the shape {names.shape}, not (count,)")
+    if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < len(names)):
+        raise ValueError(f"its labels must be whole numbers from 0 to {len(names) - 1}, one for each of its names")
+    return cast(Array, names[labels])
 
 
 def _parts(file: Any, labels: int | None) -> Iterator[Array]:
