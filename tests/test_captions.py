@@ -68,6 +68,13 @@ def test_one_reference_is_as_for_translation_and_another_never_hurts() -> None:
     assert EXACT_CAPTION.of(outputs, more) >= EXACT_CAPTION.of(outputs, one)
 
 
+def test_right_captions_are_above_every_floor_however_short_they_are() -> None:
+    outputs, references = ["a red thing"] * 3, [f"a red thing{BETWEEN}one thing that is red"] * 3
+    for metric in CAPTION_METRICS:
+        ids = np.zeros(1, np.int64)
+        assert metric.floor is None or metric.of(outputs, references) > metric.floor.value(ids, ids), metric.name
+
+
 def test_case_and_punctuation_do_not_matter_for_an_exact_match() -> None:
     assert EXACT_CAPTION.of(["A red circle."], [f"a cat{BETWEEN}a red circle"]) == 100
     assert EXACT_CAPTION.of(["a red circle"], ["a circle"]) == 0

@@ -27,7 +27,7 @@ def summary(comparison: Facts) -> list[str]:
         *_cost(known, comparison["counts"]),
     ]
     if len(comparison["seeds"]) == 1:
-        sentences.append("There is only one seed: the intervals cover the choice of sentences, not chance in training.")
+        sentences.append("There is only one seed: the intervals cover the choice of examples, not chance in training.")
     return sentences
 
 

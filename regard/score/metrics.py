@@ -183,9 +183,8 @@ BLEU_LOWERCASE = _by_sacrebleu(
     "bleu_lowercase", "BLEU, lower-cased", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True, lowercase=True)
 )
 CHRF = _by_sacrebleu("chrf", "chrF", _chrf, 18, lambda peer: peer.CHRF())
-BLEU_OF_SEVERAL = replace(
-    _by_sacrebleu("bleu", "BLEU", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True), several=True),
-    floor=BLEU.floor,
+BLEU_OF_SEVERAL = _by_sacrebleu(  # without a floor: a right caption of three words has a BLEU of 0
+    "bleu", "BLEU", _bleu, 2 + 2 * ORDER, lambda peer: peer.BLEU(force=True), several=True
 )
 CHRF_OF_SEVERAL = _by_sacrebleu("chrf", "chrF", _chrf, 18, lambda peer: peer.CHRF(), several=True)
 TER = _by_sacrebleu("ter", "TER", _ter, 2, lambda peer: peer.TER(), "lower")
