@@ -226,6 +226,14 @@ def test_a_table_that_cannot_be_read_is_refused_in_a_sentence(place: Path, call:
     assert len(found.err.splitlines()) <= 2
 
 
+@pytest.mark.parametrize("name", ["data.npz", "photos", "photo.png"])
+def test_what_is_no_table_is_called_by_what_it_is(place: Path, call: Call, scenes: regard.Run, name: str) -> None:
+    (place / "photos").mkdir()
+    (place / "photo.png").write_bytes(b"\x89PNG\r\n")
+    for refused in (call("new", "captioning", name, "-o", "c.toml"), call("score", scenes.name, name)):
+        assert refused.code == 1 and f"{name} is a" in refused.err and "not a table: give one with" in refused.err
+
+
 # --- the built-in scenes ---
 
 
@@ -247,6 +255,21 @@ def test_weights_over_places_follow_the_grid_of_the_picture(scenes: regard.Run) 
     assert grid_of((16, 32, 3), 8) == (2, 4)
     with pytest.raises(UserError, match="do not make a grid"):
         grid_of((16, 16, 3), 7)
+
+
+def test_a_network_that_named_pictures_starts_one_that_describes_them(place: Path, call: Call) -> None:
+    np.savez("labelled.npz", images=PICTURES, labels=[COLOURS[n % 3] for n in range(len(PICTURES))])
+    for task, model, file in (
+        ("pictures", "convnet", "labelled.npz"),
+        ("captioning", "show_attend_tell", "data.jsonl"),
+    ):
+        assert call("new", task, file, "--model", model, "-o", f"{task}.toml").code == 0
+    small = (*BUDGET, "model.width=4", "model.stages=2", "--threads", 1)
+    assert call("train", "pictures.toml", "-o", "body", *small).code == 0
+    refused = call("new", "captioning", "data.jsonl", "--from", "body", "-o", "c.toml")
+    assert refused.code == 1 and "is not for captioning" in refused.err and "train.from=body" in refused.err
+    done = call("train", "captioning.toml", "train.from=body", "-o", "run", *BUDGET, *TINY)
+    assert done.code == 0 and "loaded: encoder" in done.out, done.err
 
 
 @pytest.mark.parametrize("way", ["--gates", "--gradients"])

@@ -204,6 +204,8 @@ def test_files_that_are_not_text_are_called_what_they_are(call: Call, place: Pat
         "a.pdf": b"%PDF-1.7\n",
         "a.zst": b"\x28\xb5\x2f\xfd\0",
         "a.xls": b"\xd0\xcf\x11\xe0",
+        "a.png": b"\x89PNG\r\n",
+        "a.jpg": b"\xff\xd8\xff\xe0",
     }
     for name, content in starts.items():
         Path(name).write_bytes(content + b"\xff" * 9)
@@ -216,6 +218,8 @@ def test_files_that_are_not_text_are_called_what_they_are(call: Call, place: Pat
         "a.pdf": "is a PDF file",
         "a.zst": "is compressed with zstd; decompress it",
         "a.xls": "is an Office file",
+        "a.png": "is a picture, not text",
+        "a.jpg": "is a picture, not text",
     }
     for name, what in says.items():
         said = refused(call, "new", "classification", name)

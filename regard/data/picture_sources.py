@@ -114,6 +114,10 @@ def file_field(columns: dict[str, list[str]], path: Path) -> str:
 def columns_of(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Field -> its values in the first rows; and field -> its name, where the first row has names."""
     columns: dict[str, list[str]] = {}
+    if path.is_dir() or is_npz(path) or is_picture(path.name):
+        kind = "a folder" if path.is_dir() else "an .npz file" if is_npz(path) else "a picture"
+        remedy = "give one with the name of a picture and its label or caption on each line"
+        raise UserError(f"{path} is {kind}, not a table: {remedy}.")
     if is_jsonl(path):
         for _, line in islice(whole_lines(path), LOOKED_AT):
             with suppress(ValueError, TypeError, RecursionError):  # reading reports it, with its number

@@ -41,6 +41,9 @@ NOT_TEXT = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd; decompress it (zstd -d)",
     b"\xd0\xcf\x11\xe0": "an Office file, not text; save it as CSV (UTF-8)",
     b"PAR1\x15": "a Parquet file, not text; convert it to JSONL",
+    **dict.fromkeys(
+        (b"\x89PNG", b"\xff\xd8\xff", b"GIF87a", b"GIF89a"), "a picture, not text; name a text file or a table"
+    ),
     b"%PDF-": "a PDF file, not text; extract its text (pdftotext)",
     BOM_UTF16_LE: "UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8",
     BOM_UTF16_BE: "UTF-16, not UTF-8; convert it with: iconv -f UTF-16 -t UTF-8",
