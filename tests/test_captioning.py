@@ -126,6 +126,13 @@ def test_check_counts_further_captions_of_a_picture_and_does_not_call_it_repeate
     assert done.code == 0 and not found["findings"] and train["several"] == train["pairs"] / 2 > 0, done.out
 
 
+def test_check_names_captions_that_training_leaves_out(place: Path, call: Call) -> None:
+    assert call("new", "captioning", "data.jsonl", "--target", "en", "-o", "c.toml").code == 0
+    for longest, left_out in ((2, True), (3, False)):
+        done = call("check", "c.toml", f"tokens.longest={longest}")
+        assert ("captions have more than 2 tokens" in done.out) == left_out, done.out
+
+
 def test_check_refuses_what_leaves_nothing_to_validate_on(place: Path, call: Call) -> None:
     assert call("new", "captioning", "data.jsonl", "--target", "en", "-o", "c.toml").code == 0
     done = call("check", "c.toml", "data.hold_out=0.000001")

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from regard.check.examples import LONG
 from regard.check.faults import Checked, Finding, Summary
+from regard.check.scan import too_long
 from regard.config import counted
 from regard.data.picture_cache import Size
 from regard.data.picture_files import PictureFile, require_pillow
 from regard.data.picture_sources import files_below, is_npz, is_picture
 from regard.data.pictures import pixels_in, size_of
 from regard.data.sources import Line, Split
+from regard.data.tokens import TextTokens
 from regard.interface import UserError
 from regard.recipe import Recipe
 
@@ -30,9 +33,12 @@ HASH = 16  # bytes
 class Checking:
     """What was found in a split so far."""
 
-    def __init__(self, split: Split, *, named: bool) -> None:
+    def __init__(self, split: Split, tokens: TextTokens | None) -> None:
         self.split = split
-        self.named = named  # whether the answers are labels, of which there are few
+        self.tokens = tokens  # of the answers, where they are texts
+        self.named = tokens is None  # whether the answers are labels, of which there are few
+        self.too_long = too_long(tokens) if tokens else lambda label: False
+        self.long = 0  # texts that training leaves out
         self.labels = Counter[str]()
         self.seen = Counter[bytes]()  # the hash of each picture
         self.blank = 0  # of one colour
@@ -53,6 +59,7 @@ class Checking:
 
     def add(self, number: int, picture: Any, label: str, size: Size) -> None:
         self.labels[label] += 1
+        self.long += int(self.too_long(label))
         if number == self.number:
             self.several += 1
             return
@@ -85,6 +92,11 @@ class Checking:
             if count:
                 text = f"{self.split}: {counted(count, 'picture')} {'is' if count == 1 else 'are'} {what}."
                 yield Finding("warning", "pictures", text, self.split, count)
+        if self.tokens and self.long:
+            more = LONG[self.tokens.kind].format(longest=self.tokens.longest)
+            has = f"{counted(self.long, 'caption')} {'has' if self.long == 1 else 'have'} {more}"
+            text = f"{self.split}: {has}, and training leaves that out: shorten it, or raise tokens.longest."
+            yield Finding("warning", "long", text, self.split, self.long)
         if not self.labels:
             text = f"{self.split} has no pictures: give at least one, or change data.hold_out if none was held out."
             yield Finding("error", "pictures", text, self.split)
@@ -114,7 +126,7 @@ def check_pictures(
         raise UserError("A clean copy can be written for translation only: correct the files of pictures yourself.")
     findings: list[Finding] = []
     size: Size | None = None
-    splits = [Checking(split, named=labels) for split in SPLITS]
+    splits = [Checking(split, None if labels else recipe.tokens) for split in SPLITS]
     for each in splits:
         for number, picture, label in each.lines(recipe):
             if size is None:

@@ -51,8 +51,8 @@ def new_recipe(asked: Request) -> Made:
     if base.model_name not in models_for(asked.task.name):
         able = ", ".join(models_for(asked.task.name))
         raise UserError(
-            f"{path} is a run of {base.model_title}, which is not for {asked.task.name}: give one of {able}, or leave it "
-            f"out and train with train.from={path}, which loads the weights that fit."
+            f"{path} is a run of {base.model_title}, which is not for {asked.task.name}: give one of {able}, or "
+            f"leave it out and train with train.from={path}, which loads the weights that fit."
         )
     same = base.task is asked.task
     unit = asked.unit or (vars(base.data).get("unit") if same else None)
