@@ -95,6 +95,7 @@ def test_a_line_without_a_caption_is_refused_and_where_lines_are_reported_others
     assert call("new", "captioning", "data.jsonl", "-o", "c.toml").code == 0
     checked = call("check", "c.toml")
     assert checked.code == 1 and checked.out.count("line 3: an empty caption") == 1, checked.out
+    assert re.search(r"valid: \d+ pictures, 100.0 % pass", checked.out)
 
 
 def test_another_table_may_have_other_fields(tmp_path: Path) -> None:

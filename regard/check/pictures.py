@@ -73,11 +73,9 @@ class Checking:
         self.seen[hashlib.blake2b(pixels.tobytes(), digest_size=HASH).digest()] += 1
 
     def findings(self, train: Checking) -> Iterator[Finding]:
-        known = set() if self is train else set(train.broken)  # a table from which some are held out is read twice
-        broken = [sentence for sentence in self.broken if sentence not in known]
-        for sentence in broken[:NAMED]:
+        for sentence in self.broken[:NAMED]:
             yield Finding("error", "pictures", f"{self.split}: {sentence}", self.split, 1)
-        if rest := len(broken[NAMED:]):
+        if rest := len(self.broken[NAMED:]):
             text = (
                 f"{self.split}: {counted(rest, 'more picture')} cannot be used: correct these first, and check again."
             )
@@ -126,6 +124,7 @@ def check_pictures(
         raise UserError("A clean copy can be written for translation only: correct the files of pictures yourself.")
     findings: list[Finding] = []
     size: Size | None = None
+    known = set[str]()  # a table from which some pictures are held out is read twice
     splits = [Checking(split, None if labels else recipe.tokens) for split in SPLITS]
     for each in splits:
         for number, picture, label in each.lines(recipe):
@@ -135,6 +134,8 @@ def check_pictures(
                     require_pillow(picture.path)  # one sentence for all files
             each.add(number, picture, label, size)
             on_example()
+        each.broken = [sentence for sentence in each.broken if sentence not in known]
+        known = {*each.broken}
         findings += each.findings(splits[0])
     findings += left_out(recipe)
     findings.sort(key=lambda finding: finding.severity != "error")
