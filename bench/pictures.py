@@ -2,8 +2,8 @@
 
 REGARD_DATA=… python bench/pictures.py fashion|emoji|folder [--seeds 3] [--jobs 2] [--only NAME …] [-o FOLDER]
 
-fashion   Fashion-MNIST: `regard new pictures train.npz --model vit` (or convnet) and `regard train`, unchanged. A part
-          of train chooses the checkpoint; the test set is read once a run. Accuracy, the mean of all seeds.
+fashion   Fashion-MNIST: `regard new pictures train.npz --model vit` (or convnet) with the settings below, and `regard
+          train`. A part of train chooses the checkpoint; the test set is read once a run. Accuracy of all seeds.
 emoji     Captions of emoji, `regard new captioning train.jsonl.gz --target en` (or de) and `regard train`, beside the
           caption of the nearest training picture by pixels. chrF on the test pictures.
 folder    Trains on a folder of --count generated pictures, and on a hundredth of them: peak memory of each, and the
@@ -42,7 +42,13 @@ REGARD = (sys.executable, "-m", "regard")
 
 
 # what `regard new` is asked for, by row of the table
-FASHION = {model: ("pictures", "fashion/train.npz", "--model", model) for model in ("vit", "convnet")}
+FASHION = {
+    model: ("pictures", "fashion/train.npz", "--model", model, "data.flip=true", *settings)
+    for model, settings in {
+        "vit": ("model.patch=7", "model.dim=192", "model.feed_forward=384", "data.crop=1", "train.epochs=28"),
+        "convnet": (),
+    }.items()
+}
 EMOJI = {
     f"{model}, {language}": ("captioning", "emoji/train.jsonl.gz", "--target", language, "--model", model)
     for language in ("en", "de")

@@ -191,7 +191,8 @@ def new(asked: Request) -> Made:
     reasons["data.crop"] = MOVED
     recipe, reasons = new_labelled(asked, data, NoTokens(), reasons)
     an_epoch = 2 * recipe.train.validate_every * recipe.train.batch_tokens // BATCH
-    train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=BATCH, learning_rate=2e-3)
+    rate = 1e-3 if "patch" in values_of(recipe.model) else 2e-3
+    train = replace(recipe.train, epochs=max(16, recipe.train.epochs), batch_tokens=BATCH, learning_rate=rate)
     recipe = replace(recipe, train=replace(train, validate_every=max(10, an_epoch)))
     if "patch" not in values_of(recipe.model):
         return recipe, reasons
