@@ -26,21 +26,37 @@ SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 Tree = Any  # tensors inside tuples, lists, dicts and dataclasses, as deep as a model likes
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """Apply `function` to every tensor of a tree; everything else is kept as it is."""
-    if isinstance(tree, Tensor):
+class Rows:
+    """A part of a tree that selects its rows itself."""
+
+    def pick(self, rows: Tensor) -> Any:
+        raise NotImplementedError
+
+
+def map_tensors(function: Callable[[Any], Any], tree: Tree, leaves: tuple[type, ...] = (Tensor,)) -> Tree:
+    """Apply `function` to every tensor, or other leaf, of a tree; everything else is kept as it is."""
+    if isinstance(tree, leaves):
         return function(tree)
     if isinstance(tree, tuple):
-        mapped = (map_tensors(function, branch) for branch in tree)
+        mapped = (map_tensors(function, branch, leaves) for branch in tree)
         return type(tree)(*mapped) if type(tree) is not tuple else tuple(mapped)
     if isinstance(tree, list):
-        return [map_tensors(function, branch) for branch in tree]
+        return [map_tensors(function, branch, leaves) for branch in tree]
     if isinstance(tree, dict):
-        return {name: map_tensors(function, branch) for name, branch in tree.items()}
+        return {name: map_tensors(function, branch, leaves) for name, branch in tree.items()}
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = {f.name: map_tensors(function, tree.__dict__[f.name]) for f in dataclasses.fields(tree)}
+        fields = {f.name: map_tensors(function, tree.__dict__[f.name], leaves) for f in dataclasses.fields(tree)}
         return dataclasses.replace(tree, **fields)
     return tree
+
+
+def picked(tree: Tree, rows: Tensor) -> Tree:
+    """Select rows of every tensor of a tree."""
+
+    def pick(leaf: Tensor | Rows) -> Any:
+        return leaf.pick(rows) if isinstance(leaf, Rows) else leaf.index_select(0, rows)
+
+    return map_tensors(pick, tree, (Tensor, Rows))
 
 
 class Padded(NamedTuple):
@@ -200,8 +216,7 @@ class State:
 
     def pick(self, parents: Tensor) -> State:
         """Reorder the hypotheses: row r continues what was row parents[r]."""
-        carry = map_tensors(lambda tensor: tensor.index_select(0, parents), self.carry)
-        return dataclasses.replace(self, carry=carry)
+        return dataclasses.replace(self, carry=picked(self.carry, parents))
 
     def widen(self, width: int, examples: Tensor) -> State:
         """Repeat the one hypothesis of each example (0, 1, …) `width` times."""
@@ -210,8 +225,7 @@ class State:
     def keep(self, examples: Tensor) -> State:
         """Keep only these examples, with all of their hypotheses."""
         rows = rows_of(examples, self.width)
-        memory = map_tensors(lambda tensor: tensor.index_select(0, examples), self.memory)
-        return dataclasses.replace(self.pick(rows), memory=memory)
+        return dataclasses.replace(self.pick(rows), memory=picked(self.memory, examples))
 
 
 class Texts(Protocol):

@@ -15,6 +15,7 @@ from regard.config import override
 from regard.data.fields import Fields
 from regard.data.files import read_toml, reason
 from regard.interface import Fits, UserError
+from regard.layers.fast.packed import Precision, pack
 from regard.models import models_for, no_such_model
 from regard.recipe import Recipe, parse_recipe, refuse_other_code
 from regard.run import Run, build_saved
@@ -86,9 +87,10 @@ def open_run(path: str | Path, *, trust_code: bool = False) -> tuple[Folder, Rec
     return folder, recipe, fields
 
 
-def load(path: str | Path, *, device: str = "cpu", trust_code: bool = False) -> Run:
+def load(path: str | Path, *, device: str = "cpu", precision: Precision = "fp32", trust_code: bool = False) -> Run:
     """Load the best checkpoint of a run folder.
 
+    precision: of matrix products on a CPU; bf16 and int8 are faster and less exact.
     trust_code: execute the Python files that the run names, even if you have not trained with them.
     """
     folder, recipe, fields = open_run(path, trust_code=trust_code)
@@ -99,7 +101,12 @@ def load(path: str | Path, *, device: str = "cpu", trust_code: bool = False) -> 
     else:
         load_weights(model, saved, origin=folder.best)
     place = machine.device(device)
-    return Run(recipe, fields, model.to(place).eval(), place, str(folder.path))
+    model = model.to(place).eval()
+    if place.type == "cpu":
+        pack(model, precision)
+    elif precision != "fp32":
+        raise UserError(f"precision {precision} is for the CPU, and the device is {device}: leave one of them out.")
+    return Run(recipe, fields, model, place, str(folder.path), precision)
 
 
 def shipped(name: str) -> Path:

@@ -24,6 +24,7 @@ from regard.data.in_memory import rows_of
 from regard.data.sources import BETWEEN, examples
 from regard.data.tokens import Tokenizer
 from regard.interface import BOS, EOS, UNK, Batch, Encodes, Fits, Padded, UserError
+from regard.layers.fast.packed import Precision
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
@@ -48,6 +49,7 @@ class Run:
     model: nn.Module
     device: torch.device
     name: str = ""  # the path of its folder
+    precision: Precision = "fp32"  # of matrix products
 
     @property
     def task(self) -> Task:

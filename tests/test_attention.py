@@ -16,6 +16,7 @@ from regard.layers.attention import (
     KERNELS,
     MLP,
     SCORES,
+    SHORT,
     Additive,
     Attention,
     Bilinear,
@@ -24,6 +25,7 @@ from regard.layers.attention import (
     Epanechnikov,
     Gaussian,
     Kernel,
+    Memory,
     MultiHead,
     Scaled,
     masked_softmax,
@@ -362,22 +364,36 @@ def test_self_attention_without_positions_is_permutation_equivariant() -> None:
 
 
 def test_a_turn_acts_on_each_head_of_queries_and_keys_and_is_seen_in_the_weights() -> None:
-    parts, query, states = MultiHead(heads=HEADS, query_dim=6).double(), random(BATCH, TARGET, 6), random(BATCH, 5, 6)
+    parts, states = MultiHead(heads=HEADS, query_dim=6).double(), random(BATCH, 5, 6)
     quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
 
     def turn(x: Tensor) -> Tensor:
         return x @ quarter
 
-    plain = parts(query, parts.memory(states, states, ragged_mask()))
+    plain, plain_memory = parts.within(states, ragged_mask())
+    turned, turned_memory = parts.within(states, ragged_mask(), turn)
+    assert torch.allclose(turned, plain @ quarter) and torch.allclose(turned_memory.keys, plain_memory.keys @ quarter)
+    expected = parts.attend(plain, plain_memory)
+    assert torch.allclose(parts(states, parts.memory(states, states, ragged_mask())), expected, atol=1e-12)
     with watch(parts) as seen:
-        both = parts(query, parts.memory(states, states, ragged_mask(), turn), turn)
-        one = parts(query, parts.memory(states, states, ragged_mask(), turn))
-    assert torch.allclose(both, plain, atol=1e-12)  # turned alike, they look alike
-    assert not torch.allclose(one, plain)
-    keys = parts.key(states).view(BATCH, 5, HEADS, 2).transpose(1, 2) @ quarter
-    queries = parts.query(query).view(BATCH, TARGET, HEADS, 2).transpose(1, 2)
-    expected = masked_softmax(queries @ keys.mT / math.sqrt(2), ragged_mask()[:, None, None])
-    assert torch.allclose(seen["attention"][1], expected, atol=1e-12)
+        both, one = parts.attend(turned, turned_memory), parts.attend(plain, turned_memory)
+    assert torch.allclose(both, expected, atol=1e-12)  # turned alike, they look alike
+    assert not torch.allclose(one, expected)
+    weights = masked_softmax(plain @ turned_memory.keys.mT / math.sqrt(2), ragged_mask()[:, None, None])
+    assert torch.allclose(seen["attention"][1], weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("queries", [1, SHORT, SHORT + 1])  # few queries, as in decoding, and many
+def test_few_queries_get_the_same_context_and_weights_as_many(queries: int) -> None:
+    scaled, memory = Attention(score=Scaled()).double(), random(BATCH, HEADS, SOURCE, DIM)
+    query, mask = random(BATCH, HEADS, queries, DIM), ragged_mask()[:, None, None]
+    given = Memory(memory, memory, torch.cat([mask[:1], torch.zeros_like(mask[1:])]))  # the second sees nothing
+    expected = masked_softmax(query @ memory.mT / math.sqrt(DIM), given.mask)
+    with torch.no_grad(), watch(scaled) as seen:
+        context = scaled(query, given)
+    torch.testing.assert_close(seen[""][0], expected)
+    torch.testing.assert_close(context, expected @ memory)
+    assert not context[1].any()
 
 
 @pytest.mark.parametrize("learnt", [False, True])  # a bias that learns is another kernel's work

@@ -36,6 +36,7 @@ from regard.interface import (
 from regard.layers.attention import KERNELS, SCORES, watch
 from regard.layers.cells import CELLS
 from regard.layers.encoders import Embedding
+from regard.layers.fast.packed import pack
 from regard.layers.positions import POSITIONS
 from regard.layers.recurrent import trace
 from regard.models import MODELS, bart, convs2s, elmo, gpt, neural_lm, rnn_lm, rnnsearch, seq2seq, t5, transformer
@@ -347,6 +348,38 @@ def test_stepwise_equals_teacher_forced(name: str) -> None:
     for step in range(5):
         logits, state = model.step(target_of(batch)[:, step], state)
         assert close(logits, forced[:, step])
+
+
+TOLERANCE = {"fp32": 1e-5, "bf16": 0.1, "int8": 0.25}  # of what these models, narrow as they are, answer
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@every
+def test_packed_products_answer_nearly_the_same(name: str, precision: Any) -> None:
+    model, batch = lively(name, dtype=torch.float32), batch_of(name)
+    plain = answers(model, batch)
+    pack(model, precision, least=0, alone=0)
+    packed = answers(model, batch)
+    likely = plain > plain.amax(-1, keepdim=True) - 20  # an adaptive softmax has tokens of hardly any probability
+    spread = float(plain[likely].std())
+    assert float((packed - plain)[likely].square().mean().sqrt()) < TOLERANCE[precision] * spread
+    with torch.enable_grad():  # gradients are those of the weights themselves
+        assert close(answers(model, batch), plain, 1e-5 * spread)
+    assert precision == "fp32" or not torch.equal(packed, plain)
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@generating
+def test_packed_stepwise_is_near_teacher_forced(name: str, precision: Any) -> None:
+    model, batch = lively(name, dtype=torch.float32), batch_of(name)
+    pack(model, precision, least=0, alone=0)
+    forced = model.logits(batch)
+    state = model.start(begun(batch))
+    for step in range(5):
+        logits, state = model.step(target_of(batch)[:, step], state)
+        likely = forced[:, step] > forced[:, step].amax(-1, keepdim=True) - 20
+        apart = (logits - forced[:, step])[likely].square().mean().sqrt()
+        assert float(apart) < TOLERANCE[precision] * float(forced.std())
 
 
 @generating

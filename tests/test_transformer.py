@@ -487,7 +487,7 @@ def test_caches_follow_the_hypotheses_picked_and_the_examples_kept() -> None:
 def test_a_cache_writes_in_place_and_doubles_when_full() -> None:
     cache = stack().caches(BATCH)[0]
     assert cache.keys.shape == (BATCH, HEADS, FIRST_CAPACITY, DIM // HEADS)
-    assert cache.keys.dtype == torch.float64 and cache.mask.shape == (BATCH, 1, 0)
+    assert cache.keys.dtype == torch.float64 and cache.row_lengths().tolist() == [0] * BATCH
     written = []
     for step in range(FIRST_CAPACITY + 1):
         keys, values = random(BATCH, HEADS, 1, 2), random(BATCH, HEADS, 1, 2)
@@ -506,7 +506,6 @@ def test_a_cache_writes_in_place_and_doubles_when_full() -> None:
 def test_the_mask_of_a_cache_is_what_is_written() -> None:
     empty = torch.zeros(3, HEADS, 8, 2)
     cache = Cache(empty, empty.clone(), torch.tensor([2, 0, 4]), 4)
-    assert cache.mask.int().tolist() == [[[1, 1, 0, 0]], [[0, 0, 0, 0]], [[1, 1, 1, 1]]]
     ahead = over_cache(cache, causal(2))  # (rows, 2, 6)
     assert ahead.int().tolist() == [
         [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0]],
@@ -516,7 +515,29 @@ def test_the_mask_of_a_cache_is_what_is_written() -> None:
     second_only = torch.tensor([[[False, True]]])  # what is cached is seen all the same
     assert over_cache(cache, second_only)[0].int().tolist() == [[1, 1, 0, 1, 0, 0]]
     one = torch.randn(3, HEADS, 1, 2)
-    assert torch.equal(over_cache(cache, causal(1)), cache.append(one, one).mask)
+    longer = cache.append(one, one)
+    assert torch.equal(over_cache(cache, causal(1))[:, 0].sum(1), longer.row_lengths())
+    assert longer.row_lengths().tolist() == [3, 1, 5] and longer.longest == 5
+
+
+def test_rows_of_one_length_need_neither_lengths_nor_a_mask() -> None:
+    model = stack()
+    prompt, last = random(BATCH, TIME, DIM), random(BATCH, 1, DIM)
+    real = torch.ones(BATCH, TIME, dtype=torch.bool)
+    _, even = model(prompt, caches=model.caches(BATCH))
+    _, counted = model(prompt, real=real, caches=model.caches(BATCH))
+    assert even[0].lengths is None and counted[0].lengths is not None
+    torch.testing.assert_close(model(last, caches=even)[0], model(last, caches=counted)[0])
+
+
+def test_a_cache_picks_rows_of_what_is_written() -> None:
+    rows = torch.tensor([2, 0, 2])
+    for lengths in (None, torch.tensor([2, 1, 4])):
+        cache = Cache(random(3, HEADS, 8, 2), random(3, HEADS, 8, 2), lengths, 4)
+        picked = cache.pick(rows)
+        assert torch.equal(picked.keys[:, :, :4], cache.keys[rows][:, :, :4])
+        assert torch.equal(picked.values[:, :, :4], cache.values[rows][:, :, :4])
+        assert picked.row_lengths().tolist() == cache.row_lengths()[rows].tolist()
 
 
 @every_kind
@@ -534,4 +555,4 @@ def test_caches_stand_where_the_parameters_do() -> None:
     model = stack().to(torch.bfloat16)
     assert {cache.keys.dtype for cache in model.caches(1)} == {torch.bfloat16}
     for cache in stack().to("meta").caches(1):
-        assert cache.keys.is_meta and cache.values.is_meta and cache.lengths.is_meta
+        assert cache.keys.is_meta and cache.values.is_meta and cache.row_lengths().is_meta

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.models import OptionInfo
@@ -26,6 +26,10 @@ def task_names() -> list[str]:
 
 Threads = Annotated[int, typer.Option(help="CPU threads; 0: one per core.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+ProductPrecision = Annotated[
+    Literal["fp32", "bf16", "int8"],
+    typer.Option("--precision", help="Precision of matrix products on a CPU; bf16 and int8 are faster, less exact."),
+]
 TrustCode = Annotated[
     bool,
     typer.Option("--trust-code", help="Execute Python files that a run names, even if you never trained with them."),

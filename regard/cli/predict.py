@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import Device, Json, Output, Threads, TrustCode, option_name, options_of
+from regard.cli.options import Device, Json, Output, ProductPrecision, Threads, TrustCode, option_name, options_of
 from regard.cli.shell import command, err, json_line, load_runs, out, say_if_text, write_now, written_to
 from regard.config import UserError, fields_of
 from regard.data.text import Cut, encodable, one_line
@@ -39,6 +39,7 @@ def predict(
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
+    precision: ProductPrecision = "fp32",
     trust_code: TrustCode = False,
     **settings: Any,
 ) -> None:
@@ -59,7 +60,7 @@ def predict(
     from regard.tasks import nothing
 
     folders, given = runs_and_inputs(paths)
-    runs = load_runs(folders, threads=threads, device=device, trust_code=trust_code)
+    runs = load_runs(folders, threads=threads, device=device, precision=precision, trust_code=trust_code)
     task = runs[0].task
     reads_text = task.inputs is text_lines
     if reads_text:
@@ -104,6 +105,8 @@ def predict(
             for number, vector in enumerate(vectors_of(run, raws, pool), start=1):
                 write(json_line({"line": number, "vector": vector}) if as_json else " ".join(map(str, vector)))
         return
+    if not as_json and precision != "fp32":
+        err.print(f"Matrix products are computed in {precision}.")
     with written_to(output) as write, counting_bar("Predicting", total, err, shown=watched) as show, as_options():
         for number, (raw, answer) in enumerate(run.answers(raws, how, at_once=1 if interactive else AT_ONCE), start=1):
             show(advance=1)
@@ -113,13 +116,18 @@ def predict(
                 most = most_read(run.model, how)
                 err.print(f"Line {number} is too long: only its {part} was read, at most {most} tokens.")
             if as_json:
-                write(json_line({"line": number, **task.entry(raw, answer)}))
+                write(json_line({"line": number, **task.entry(raw, answer), **less_exact(precision)}))
             elif how is not None and how.n_best > 1:
                 write(ranked(number, answer))
             else:
                 write(write_one(raw, answer))
     if file is None:
         say_if_text(last)
+
+
+def less_exact(precision: str) -> dict[str, str]:
+    """Name the precision in JSON, where it is not the usual one."""
+    return {} if precision == "fp32" else {"precision": precision}
 
 
 def vectors_of(run: Run, raws: Iterable[Any], pool: Literal["mean", "first", "last"]) -> Iterator[list[float]]:

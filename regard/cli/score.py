@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Json, Output, Threads, TrustCode
-from regard.cli.predict import decoding
+from regard.cli.options import Device, Json, Output, ProductPrecision, Threads, TrustCode
+from regard.cli.predict import decoding, less_exact
 from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, written_to
 from regard.config import UserError, counted
 from regard.data.text import encodable, one_line, whole_lines
@@ -45,6 +45,7 @@ def score(
     as_json: Json = False,
     threads: Threads = 0,
     device: Device = "cpu",
+    precision: ProductPrecision = "fp32",
     trust_code: TrustCode = False,
 ) -> None:
     """Score a run on a test file: print BLEU, perplexity or accuracy.
@@ -75,12 +76,18 @@ def score(
             "Give a RUN with --source FILE and --target FILE; one RUN or several and a FILE; "
             "or two files of outputs with --system A B and --target FILE."
         )
-    runs = load_runs(folders, threads=threads, device=device, trust_code=trust_code)
+    if not as_json and precision != "fp32":
+        err.print(f"Matrix products are computed in {precision}.")
+    runs = load_runs(folders, threads=threads, device=device, precision=precision, trust_code=trust_code)
     if template is not None or verbalize or calibrate:
         others = {"source": source, "beam": beam, "by-length": by_length, "each": each, "align": align, "layer": layer}
         if given := [name for name, value in {**others, "output": output, "stride": stride}.items() if value]:
             raise UserError(f"--{given[0]} does not go with --template: leave it out.")
-        show(scored_labels(runs, paths[first:], template or "", verbalize or [], calibrate), as_json=as_json)
+        show(
+            scored_labels(runs, paths[first:], template or "", verbalize or [], calibrate),
+            as_json=as_json,
+            precision=precision,
+        )
         return
     task = runs[0].task
     answers = "source" in runs[0].fields
@@ -120,7 +127,7 @@ def score(
 
         with counting_bar("Scoring", len(rows) if answers else None, err) as show_progress:
             found = task.score(runs, rows, replace(asked, on_answer=answered))
-        show(found, as_json=as_json)
+        show(found, as_json=as_json, precision=precision)
         if lost:
             raise lost[0]
 
@@ -188,9 +195,9 @@ def scored_outputs(system: tuple[Path, Path], target: Path) -> Scored:
     return Scored(shown, {"first": one.mean, "second": other.mean, **apart._asdict(), "signature": BLEU.note()})
 
 
-def show(found: Scored, *, as_json: bool) -> None:
+def show(found: Scored, *, as_json: bool, precision: str = "fp32") -> None:
     if as_json:
-        print_json(found.facts)
+        print_json({**found.facts, **less_exact(precision)})
         return
     for line in found.lines:
         out.print(line)

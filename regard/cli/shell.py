@@ -22,6 +22,7 @@ from regard.data.text import one_line
 from regard.show.terminal import Terminal, harmless
 
 if TYPE_CHECKING:
+    from regard.layers.fast.packed import Precision
     from regard.recipe import Recipe
     from regard.run import Run
     from regard.tasks import Task
@@ -90,11 +91,18 @@ def recipe_with(path: Path, settings: list[str] | None, *, trust_code: bool = Fa
     return read
 
 
-def load_runs(folders: Sequence[Path], *, threads: int, device: str = "cpu", trust_code: bool = False) -> list[Run]:
+def load_runs(
+    folders: Sequence[Path],
+    *,
+    threads: int,
+    device: str = "cpu",
+    precision: Precision = "fp32",
+    trust_code: bool = False,
+) -> list[Run]:
     from regard import load, machine
 
     machine.use_threads(threads)
-    return [load(folder, device=device, trust_code=trust_code) for folder in folders]
+    return [load(folder, device=device, precision=precision, trust_code=trust_code) for folder in folders]
 
 
 def the_task(name: str) -> Task:

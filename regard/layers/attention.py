@@ -27,9 +27,11 @@ from torch import Tensor, nn
 
 from regard.config import choose
 from regard.interface import UserError
+from regard.layers.fast.packed import Product, joined, runs
 from regard.layers.fast.switch import held, kernels_run
 
 Turn = Callable[[Tensor], Tensor]
+SHORT = 16  # queries for which two small products are faster than the fused kernel
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
 
 
@@ -224,6 +226,9 @@ class Attention(nn.Module):
         watchers = self._watchers()
         scale = self.score.fused_scale(query.shape[-1])
         if scale is not None and kernels_run() and not any(seen.grad for seen in watchers):
+            if is_short(query):
+                weights = short_weights(query, memory, scale)
+                return product_of(self._show(weights, watchers) if watchers else weights, memory.values)
             if watchers:
                 with torch.no_grad():
                     self._show(self.score.weights(query, memory.keys, memory.mask), watchers)
@@ -288,19 +293,41 @@ class MultiHead(nn.Module):
         self.value = Linear(value_dim, heads * value_head_dim, bias=bias)
         self.out = Linear(heads * value_head_dim, out_dim or query_dim, bias=bias)
         self.attention = Attention(score=score or Scaled(), dropout=dropout)
+        self.together: Product | None = None  # query, key and value in one packed product
 
-    def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None, turn: Turn | None = None) -> Memory:
+    def join(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
+        """Pack query, key and value as one product, for attention within one side; return what it replaces."""
+        three = (self.query, self.key, self.value)
+        self.together = joined(make, three)
+        return three
+
+    def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
         """keys (batch, source, key_dim), values (batch, source, value_dim); mask as for Attention, or numbers for each
         head, (batch or 1, heads, target, source), that are added to the scores."""
-        by_head = self._split(self.key(keys))  # (batch, heads, source, head_dim)
-        memory = self.attention.memory(turn(by_head) if turn else by_head, self._split(self.value(values)))
-        return memory._replace(mask=mask if mask is None or mask.dim() == 4 else _for_targets(mask)[:, None])
+        each = self._split(self.key(keys)), self._split(self.value(values))  # (batch, heads, source, head_dim)
+        if not torch.is_grad_enabled():  # every step of decoding reads them
+            each = each[0].contiguous(), each[1].contiguous()
+        return self.attention.memory(*each)._replace(mask=for_heads(mask))
 
-    def forward(self, query: Tensor, memory: Memory, turn: Turn | None = None) -> Tensor:
+    def within(self, x: Tensor, mask: Tensor | None = None, turn: Turn | None = None) -> tuple[Tensor, Memory]:
+        """Return the queries, (batch, heads, time, head_dim), and the memory of x (batch, time, dim) itself."""
+        if self.together is not None and runs(x):
+            widths = [linear.out_features for linear in (self.query, self.key, self.value)]
+            query, keys, values = map(self._split, torch.split(self.together(x), widths, -1))
+        else:
+            query, keys, values = (self._split(linear(x)) for linear in (self.query, self.key, self.value))
+        if turn is not None:
+            query, keys = turn(query), turn(keys)
+        return query, self.attention.memory(keys, values)._replace(mask=for_heads(mask))
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
         """(batch, target, query_dim) -> (batch, target, out_dim)."""
-        by_head = self._split(self.query(query))  # (batch, heads, target, head_dim)
-        context = self.attention(turn(by_head) if turn else by_head, memory)  # (batch, heads, target, value_head_dim)
-        return self.out(context.transpose(1, 2).flatten(2))  # (batch, target, out_dim)
+        return self.attend(self._split(self.query(query)), memory)
+
+    def attend(self, by_head: Tensor, memory: Memory) -> Tensor:
+        """(batch, heads, target, head_dim) -> (batch, target, out_dim)."""
+        context = self.attention(by_head, memory)  # (batch, heads, target, value_head_dim)
+        return self.out(context.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor) -> Tensor:
         batch, time, dim = x.shape
@@ -321,6 +348,28 @@ def as_fast_to_learn(query: Tensor, memory: Memory) -> Iterator[tuple[Tensor, Te
 
 def _for_targets(mask: Tensor) -> Tensor:
     return mask[:, None] if mask.dim() == 2 else mask  # (batch, 1 or target, source)
+
+
+def for_heads(mask: Tensor | None) -> Tensor | None:
+    return mask if mask is None or mask.dim() == 4 else _for_targets(mask)[:, None]  # (batch, 1, 1 or target, source)
+
+
+def is_short(query: Tensor) -> bool:
+    """Whether these are a few queries of decoding, in heads, on the CPU."""
+    few = query.dim() == 4 and query.shape[2] <= SHORT
+    return few and not torch.is_grad_enabled() and query.device.type == "cpu"
+
+
+def short_weights(query: Tensor, memory: Memory, scale: float) -> Tensor:
+    """Compute softmax(scale · query @ keysᵀ), all heads of all examples in one product of many small matrices."""
+    flat, keys = query.flatten(0, 1), memory.keys.flatten(0, 1)  # (batch · heads, ·, dim)
+    scores = torch.baddbmm(flat.new_empty(()), flat, keys.transpose(1, 2), beta=0, alpha=scale)
+    return masked_softmax(scores.view(*query.shape[:3], -1), memory.mask)
+
+
+def product_of(weights: Tensor, values: Tensor) -> Tensor:
+    """(batch, heads, target, source) @ (batch, heads, source, dim)."""
+    return torch.bmm(weights.flatten(0, 1), values.flatten(0, 1)).view(*weights.shape[:3], -1)
 
 
 class Seen(dict[str, list[Tensor]]):

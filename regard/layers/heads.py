@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.interface import Loss, Padded, UserError
+from regard.layers.fast.packed import Product, runs
 
 ROWS_AT_ONCE = 2048  # tokens whose logits are in memory together
 NONE = -1  # no feature; as an index, the extra row after all others
@@ -165,8 +166,15 @@ class SoftmaxHead(nn.Module):
         else:
             self.register_buffer("bias", torch.zeros(vocab))
         self.smoothing = smoothing
+        self.packed: Product | None = None
+
+    def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
+        self.packed = make(self.weight, self.bias)
+        return ()
 
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
+        if self.packed is not None and runs(hidden):
+            return self.packed(hidden)
         return nn.functional.linear(hidden, self.weight, self.bias)  # (…, dim) -> (…, vocab)
 
     def loss(self, hidden: Tensor, targets: Padded, recent: Tensor | None = None) -> Loss:

@@ -23,8 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import choose
+from regard.interface import Rows
 from regard.layers.attention import Linear, Memory, MultiHead, Turn, score
 from regard.layers.dropout import Dropout
+from regard.layers.fast.packed import Product
 from regard.layers.positions import Positions
 
 
@@ -131,7 +133,7 @@ FIRST_CAPACITY = 16  # positions; doubles when full
 
 
 @dataclass(frozen=True)
-class Cache:
+class Cache(Rows):
     """The KV cache: keys and values of the positions read so far. Rows may differ in length.
 
     The buffers are preallocated and written in place, so a cache can be appended to once.
@@ -139,13 +141,8 @@ class Cache:
 
     keys: Tensor  # (rows, heads, capacity, dim)
     values: Tensor  # (rows, heads, capacity, dim)
-    lengths: Tensor  # (rows,): positions in each row
+    lengths: Tensor | None  # (rows,): positions in each row; None: all rows are as long as the longest
     longest: int  # the longest row, known without waiting for the device
-
-    @property
-    def mask(self) -> Tensor:
-        """Return the mask of cached positions: (rows, 1, longest)."""
-        return (torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None])[:, None]
 
     def append(self, keys: Tensor, values: Tensor, real: Tensor | None = None) -> Cache:
         """Append keys and values (rows, heads, time, dim) to the end of each row.
@@ -155,12 +152,33 @@ class Cache:
         rows, _, time, _ = keys.shape
         longest = self.longest + time
         grown = self._with_room_for(longest)
+        if self.lengths is None and real is None:
+            grown.keys[:, :, self.longest : longest] = keys
+            grown.values[:, :, self.longest : longest] = values
+            return Cache(grown.keys, grown.values, None, longest)
         row = torch.arange(rows, device=keys.device)[:, None]  # (rows, 1)
-        place = self.lengths[:, None] + torch.arange(time, device=keys.device)  # (rows, time)
+        before = self.row_lengths()
+        place = before[:, None] + torch.arange(time, device=keys.device)  # (rows, time)
         grown.keys[row, :, place] = keys.transpose(1, 2)
         grown.values[row, :, place] = values.transpose(1, 2)
-        lengths = self.lengths + (time if real is None else real.sum(1))
+        lengths = before + (time if real is None else real.sum(1))
         return Cache(grown.keys, grown.values, lengths, longest)
+
+    def pick(self, rows: Tensor) -> Cache:
+        """Select rows; only what has been written is copied."""
+        lengths = None if self.lengths is None else self.lengths.index_select(0, rows)
+        return Cache(self._picked(self.keys, rows), self._picked(self.values, rows), lengths, self.longest)
+
+    def _picked(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        # Zeros where rows differ in length, since a weight of 0 times uninitialised memory might be NaN.
+        fresh = (buffer.new_empty if self.lengths is None else buffer.new_zeros)((len(rows), *buffer.shape[1:]))
+        torch.index_select(buffer[:, :, : self.longest], 0, rows, out=fresh[:, :, : self.longest])
+        return fresh
+
+    def row_lengths(self) -> Tensor:
+        """Return the positions in each row, (rows,)."""
+        same = torch.full(self.keys.shape[:1], self.longest, device=self.keys.device)
+        return same if self.lengths is None else self.lengths
 
     def _with_room_for(self, longest: int) -> Cache:
         capacity = self.keys.shape[2]
@@ -182,9 +200,10 @@ def over_cache(cache: Cache, mask: Tensor) -> Tensor:
     mask (rows or 1, 1 or time, time) -> (rows, 1 or time, cache.longest + time).
     """
     time = mask.shape[-1]
-    behind = torch.arange(cache.longest + time, device=mask.device) - cache.lengths[:, None]
+    lengths = cache.row_lengths()
+    behind = torch.arange(cache.longest + time, device=mask.device) - lengths[:, None]
     behind = behind[:, None].expand(-1, mask.shape[1], -1)  # positions relative to the row's first new one
-    among_new = mask.expand(len(cache.lengths), -1, -1).gather(2, behind.clamp(0, time - 1))
+    among_new = mask.expand(len(lengths), -1, -1).gather(2, behind.clamp(0, time - 1))
     return (behind < 0) | (among_new & (behind < time))
 
 
@@ -226,6 +245,9 @@ class Block(nn.Module):
         self.feed_forward = feed_forward()
         self.feed_residual = residual()
 
+    def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
+        return self.self_attention.join(make)
+
     def forward(
         self,
         x: Tensor,
@@ -237,13 +259,12 @@ class Block(nn.Module):
         turn: Turn | None = None,
     ) -> tuple[Tensor, Cache | None]:
         """x (rows, time, dim); mask over the keys of self-attention: the cache, if there is one, and x."""
-        read = self.self_residual.read(x, real)
-        itself = self.self_attention.memory(read, read, mask, turn)
+        query, itself = self.self_attention.within(self.self_residual.read(x, real), mask, turn)
         if cache is not None:
             cache = cache.append(itself.keys, itself.values, real)
             written = slice(cache.longest)
             itself = itself._replace(keys=cache.keys[:, :, written], values=cache.values[:, :, written])
-        x = self.self_residual.add(x, self.self_attention(read, itself, turn), real)
+        x = self.self_residual.add(x, self.self_attention.attend(query, itself), real)
 
         if self.cross_attention is not None:
             if memory is None:
@@ -338,8 +359,11 @@ class Stack(nn.Module):
         none = (None,) * len(self.blocks)
         places = keys = torch.arange(x.shape[1], device=x.device)  # (time,)
         if caches is not None:  # each row continues from its own length
-            mask = over_cache(caches[0], causal(x.shape[1], x.device) if mask is None else mask)
-            places, keys = caches[0].lengths[:, None] + places, torch.arange(mask.shape[-1], device=x.device)
+            behind = caches[0]
+            keys = torch.arange(behind.longest + x.shape[1], device=x.device)
+            places = places + (behind.longest if behind.lengths is None else behind.lengths[:, None])
+            if mask is not None or x.shape[1] > 1 or behind.lengths is not None:
+                mask = over_cache(behind, causal(x.shape[1], x.device) if mask is None else mask)
         x = self.positions.add(x, places)
         x = self.dropout(x if self.entry is None else self.entry(x, real))
         turn, bias = self.positions.turn(x, places), self.positions.bias(places, keys)
@@ -357,5 +381,4 @@ class Stack(nn.Module):
     def caches(self, rows: int) -> Caches:
         """Create empty KV caches, one per layer."""
         empty = self.place.new_zeros(rows, self.heads, FIRST_CAPACITY, self.head_dim)
-        lengths = torch.zeros(rows, dtype=torch.long, device=empty.device)
-        return tuple(Cache(empty.clone(), empty.clone(), lengths.clone(), 0) for _ in self.blocks)
+        return tuple(Cache(empty.clone(), empty.clone(), None, 0) for _ in self.blocks)
