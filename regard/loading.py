@@ -102,10 +102,13 @@ def load(path: str | Path, *, device: str = "cpu", precision: Precision = "fp32"
         load_weights(model, saved, origin=folder.best)
     place = machine.device(device)
     model = model.to(place).eval()
+    if precision != "fp32" and place.type != "cpu":
+        raise UserError(f"precision {precision} is for the CPU, and the device is {device}: leave one of them out.")
+    if precision != "fp32" and machine.amx_faults():
+        remedy = "choose fp32, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+        raise UserError(f"precision {precision} cannot run: this processor faults where it advertises AMX; {remedy}.")
     if place.type == "cpu":
         pack(model, precision)
-    elif precision != "fp32":
-        raise UserError(f"precision {precision} is for the CPU, and the device is {device}: leave one of them out.")
     return Run(recipe, fields, model, place, str(folder.path), precision)
 
 

@@ -59,6 +59,12 @@ def bf16_gain() -> float:
     return float(answer) if probe.returncode == 0 else 0.0
 
 
+def amx_faults() -> bool:
+    """Return whether the processor advertises AMX and faults when it is used, as on some virtual machines: products in
+    bf16 and int8 would end the process."""
+    return "amx_tile" in cpu_info() and bf16_gain() == 0
+
+
 def matmul_seconds(kind: torch.dtype, width: int) -> float:
     """Return the shortest time of several products of two square matrices."""
     a, b = torch.randn(width, width, dtype=kind), torch.randn(width, width, dtype=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -366,6 +367,7 @@ def test_packed_products_answer_nearly_the_same(name: str, precision: Any) -> No
     with torch.enable_grad():  # gradients are those of the weights themselves
         assert close(answers(model, batch), plain, 1e-5 * spread)
     assert precision == "fp32" or not torch.equal(packed, plain)
+    assert torch.equal(answers(copy.deepcopy(model), batch), packed)
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)

@@ -28,7 +28,10 @@ Threads = Annotated[int, typer.Option(help="CPU threads; 0: one per core.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 ProductPrecision = Annotated[
     Literal["fp32", "bf16", "int8"],
-    typer.Option("--precision", help="Precision of matrix products on a CPU; bf16 and int8 are faster, less exact."),
+    typer.Option(
+        "--precision",
+        help="Precision of matrix products on a CPU; bf16 and int8 (quantization) are faster, less exact.",
+    ),
 ]
 TrustCode = Annotated[
     bool,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +86,14 @@ class Alone:
         return functional.linear(x, self.weight, self.bias) if one else self.packed(x)
 
 
-class Full:
+class Packed:
+    """Packed weights never change, and cannot be copied: a copy of the model shares them."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class Full(Packed):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()), bias
         self.call = torch.ops.mkldnn._linear_pointwise.default
@@ -104,7 +111,7 @@ class Half(Full):
         return super().__call__(x.bfloat16()).float()
 
 
-class Byte:
+class Byte(Packed):
     """The kernel computes s ⊙ ((P + 128) Qᵀ) + e, with e = −128 s ⊙ (sum of each row of Q)."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
