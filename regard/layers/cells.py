@@ -51,15 +51,16 @@ class Cell(nn.Module, ABC):
         self.input_dim = input_dim
         self.hidden = hidden
         self.register_buffer("place", torch.empty(0), persistent=False)
-        self.packed: dict[int, Product] = {}  # by the id of the matrix
+        self.packed: dict[str, Product] = {}  # by the name of the matrix
 
     def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
-        self.packed = {id(matrix): make(matrix) for matrix in self.parameters(recurse=False) if matrix.dim() == 2}
+        own = self.named_parameters(recurse=False)  # a matrix with LoRA is not among them
+        self.packed = {name: make(matrix) for name, matrix in own if matrix.dim() == 2}
         return ()
 
-    def plus(self, bias: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
-        """Compute bias + x Wᵀ: (rows or 1, outputs), (…, inputs), (outputs, inputs)."""
-        packed = self.packed.get(id(matrix))
+    def plus(self, bias: Tensor, x: Tensor, matrix: Tensor, name: str) -> Tensor:
+        """Compute bias + x Wᵀ: (rows or 1, outputs), (…, inputs), (outputs, inputs), the matrix of that name."""
+        packed = self.packed.get(name)
         if packed is not None and runs(x):
             return packed(x) + bias
         return torch.addmm(bias, x, matrix.t()) if x.dim() == 2 else functional.linear(x, matrix, bias)
@@ -99,7 +100,7 @@ class OneProduct(Cell):
         self.bias_ih = nn.Parameter(torch.zeros(len(self.blocks) * hidden))
 
     def inputs(self, x: Tensor) -> Tensor:
-        return self.plus(self.bias_ih, x, self.weight_ih)
+        return self.plus(self.bias_ih, x, self.weight_ih, "weight_ih")
 
     def run_kernel(
         self, kernel: Kernel, x: Tensor, state: State, mask: Tensor | None, at_padding: tuple[float, ...] | None
@@ -142,7 +143,7 @@ class Elman(OneProduct):
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
-        return (self.activate(self.plus(projected, h, self.weight_hh)),)
+        return (self.activate(self.plus(projected, h, self.weight_hh, "weight_hh")),)
 
     def fused(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State] | None:
         if self.kernel is None:
@@ -174,7 +175,7 @@ class LSTM(OneProduct):
 
     def parts(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return I, F, C̃, O, each (rows, hidden)."""
-        write, keep, candidate, show = self.plus(projected, state[0], self.weight_hh).chunk(4, dim=-1)
+        write, keep, candidate, show = self.plus(projected, state[0], self.weight_hh, "weight_hh").chunk(4, dim=-1)
         return write.sigmoid(), keep.sigmoid(), candidate.tanh(), show.sigmoid()
 
     def start(self, rows: int) -> State:
@@ -200,12 +201,12 @@ class GRU(Cell):
         self.bias_ih = nn.Parameter(torch.zeros(3 * hidden))
 
     def inputs(self, x: Tensor) -> Tensor:
-        return self.plus(self.bias_ih, x, self.weight_ih)
+        return self.plus(self.bias_ih, x, self.weight_ih, "weight_ih")
 
     def step(self, projected: Tensor, state: State) -> State:
         (h,) = state
         reset, z, from_x = self.parts(projected, h)
-        candidate = self.plus(from_x, reset * h, self.weight_candidate).tanh()
+        candidate = self.plus(from_x, reset * h, self.weight_candidate, "weight_candidate").tanh()
         return (self.mixed(h.to(candidate.dtype), candidate, z),)
 
     def mixed(self, h: Tensor, candidate: Tensor, z: Tensor) -> Tensor:
@@ -218,7 +219,7 @@ class GRU(Cell):
     def parts(self, projected: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return R, Z and the part of H̃ that depends on X, each (rows, hidden)."""
         to_gates, from_x = torch.split(projected, [2 * self.hidden, self.hidden], dim=-1)
-        reset, z = self.plus(to_gates, h, self.weight_gates).sigmoid().chunk(2, dim=-1)
+        reset, z = self.plus(to_gates, h, self.weight_gates, "weight_gates").sigmoid().chunk(2, dim=-1)
         return reset, z, from_x
 
 
@@ -245,7 +246,7 @@ class GRUAfter(OneProduct):
         """Return R, Z, X Wₓₕ + bₓ and H Wₕₕ + bₕ, each (rows, hidden)."""
         sizes = [2 * self.hidden, self.hidden]
         to_gates, from_x = torch.split(projected, sizes, dim=-1)
-        from_gates, recalled = torch.split(self.plus(self.bias_hh, h, self.weight_hh), sizes, dim=-1)
+        from_gates, recalled = torch.split(self.plus(self.bias_hh, h, self.weight_hh, "weight_hh"), sizes, dim=-1)
         reset, keep = (to_gates + from_gates).sigmoid().chunk(2, dim=-1)
         return reset, keep, from_x, recalled
 
@@ -281,7 +282,7 @@ class MUT(GRU):
 
     def inputs(self, x: Tensor) -> Tensor:
         if self.itself is None and self.variant != 1:
-            return self.plus(self.bias_ih, x, self.weight_ih)
+            return self.plus(self.bias_ih, x, self.weight_ih, "weight_ih")
         parts = list(torch.split(functional.linear(x, self.weight_ih), self.hidden, dim=-1))
         if self.itself is not None:
             parts.insert(self.itself, x.to(parts[0].dtype))
