@@ -10,7 +10,7 @@ A mask is True where a position is real or may be attended to. The batch axis co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -27,9 +27,12 @@ Tree = Any  # tensors inside tuples, lists, dicts and dataclasses, as deep as a 
 
 
 class Rows:
-    """A part of a tree that selects its rows itself."""
+    """A part of a tree that selects its rows itself, and puts other rows after them."""
 
     def pick(self, rows: Tensor) -> Any:
+        raise NotImplementedError
+
+    def join(self, other: Any) -> Any:
         raise NotImplementedError
 
 
@@ -57,6 +60,32 @@ def picked(tree: Tree, rows: Tensor) -> Tree:
         return leaf.pick(rows) if isinstance(leaf, Rows) else leaf.index_select(0, rows)
 
     return map_tensors(pick, tree, (Tensor, Rows))
+
+
+def joined(tree: Tree, other: Tree) -> Tree:
+    """Put the rows of another tree of the same form after those of this one; the shorter of two axes is padded with 0,
+    which in a mask is False."""
+    if isinstance(tree, Rows):
+        return tree.join(other)
+    if isinstance(tree, Tensor):
+        sizes = [max(pair) for pair in zip(tree.shape[1:], other.shape[1:], strict=True)]
+        return torch.cat([padded_to(tree, sizes), padded_to(other, sizes)])
+    if isinstance(tree, tuple | list):
+        branches = [joined(*pair) for pair in zip(tree, other, strict=True)]
+        return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)
+    if isinstance(tree, dict):
+        return {name: joined(branch, other[name]) for name, branch in tree.items()}
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [each.name for each in dataclasses.fields(tree)]
+        return dataclasses.replace(tree, **{name: joined(tree.__dict__[name], other.__dict__[name]) for name in names})
+    assert tree == other
+    return tree
+
+
+def padded_to(tensor: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Pad the axes after the first with 0 to these sizes."""
+    more = [size - have for size, have in zip(sizes, tensor.shape[1:], strict=True)]
+    return nn.functional.pad(tensor, [end for each in reversed(more) for end in (0, each)]) if any(more) else tensor
 
 
 class Padded(NamedTuple):
@@ -226,6 +255,10 @@ class State:
         """Keep only these examples, with all of their hypotheses."""
         rows = rows_of(examples, self.width)
         return dataclasses.replace(self.pick(rows), memory=picked(self.memory, examples))
+
+    def join(self, other: State) -> State:
+        """Put the examples of another state, of the same width, after these: they go on together."""
+        return State(joined(self.memory, other.memory), joined(self.carry, other.carry), self.width)
 
 
 class Texts(Protocol):

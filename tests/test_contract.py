@@ -30,6 +30,7 @@ from regard.interface import (
     Learns,
     Padded,
     Shapes,
+    State,
     TagIds,
     Tags,
     Windowed,
@@ -354,12 +355,17 @@ def test_stepwise_equals_teacher_forced(name: str) -> None:
 TOLERANCE = {"fp32": 1e-5, "bf16": 0.1, "int8": 0.25}  # of what these models, narrow as they are, answer
 
 
+def pack_all(model: Any, precision: Any) -> None:
+    """Pack even the smallest matrix."""
+    pack(model, precision, least=0, small=0, large=0)
+
+
 @pytest.mark.parametrize("precision", TOLERANCE)
 @every
 def test_packed_products_answer_nearly_the_same(name: str, precision: Any) -> None:
     model, batch = lively(name, dtype=torch.float32), batch_of(name)
     plain = answers(model, batch)
-    pack(model, precision, least=0, alone=0)
+    pack_all(model, precision)
     packed = answers(model, batch)
     likely = plain > plain.amax(-1, keepdim=True) - 20  # an adaptive softmax has tokens of hardly any probability
     spread = float(plain[likely].std())
@@ -374,7 +380,7 @@ def test_packed_products_answer_nearly_the_same(name: str, precision: Any) -> No
 @generating
 def test_packed_stepwise_is_near_teacher_forced(name: str, precision: Any) -> None:
     model, batch = lively(name, dtype=torch.float32), batch_of(name)
-    pack(model, precision, least=0, alone=0)
+    pack_all(model, precision)
     forced = model.logits(batch)
     state = model.start(begun(batch))
     for step in range(5):
@@ -472,6 +478,26 @@ def test_a_state_widened_picked_and_kept_continues_the_right_rows(name: str) -> 
     prefixes = prefixes[:2] + prefixes[4:]
     assert state.width == WIDTH
     stepped([7, 8, 9, 10])
+
+
+@generating
+def test_examples_that_join_later_go_on_as_if_alone(name: str) -> None:
+    """Whoever joins whom, and whoever leaves: a step gives the teacher-forced logits of the row's own prefix."""
+    model, batch = lively(name), batch_of(name)
+    forced, target, parts = model.logits(batch), target_of(batch), list(batch.rows())
+
+    def stepped(state: State, rows: list[int], places: list[int]) -> State:
+        logits, state = model.step(target[rows, places], state)
+        assert close(logits, forced[rows, places])
+        return state
+
+    state = stepped(model.start(begun(parts[2])), [2], [0])
+    state = stepped(state.join(model.start(begun(parts[0]))), [2, 0], [1, 0])
+    state = stepped(state.join(model.start(begun(parts[1]))), [2, 0, 1], [2, 1, 0])
+    state = stepped(state.keep(torch.tensor([2, 0])), [1, 2], [1, 3])
+    state = stepped(state.keep(torch.tensor([0])), [1], [2])
+    first, second = (model.start(begun(part)) for part in parts[:2])
+    stepped(stepped(first.join(second), [0, 1], [0, 0]).keep(torch.tensor([1, 0])), [1, 0], [1, 1])
 
 
 @generating

@@ -288,7 +288,36 @@ def test_beyond_its_context_it_has_read_the_last_half_again(name, given_):
                 again = torch.cat([window, window[:, -1:]], 1)
                 assert close(logits, model.logits(Batch.of_text(again))[:, -1])
             _, vectors = state.carry[0]
-            assert vectors.shape[1] <= CONTEXT
+            assert vectors.longest <= CONTEXT
+
+
+@pytest.mark.parametrize("name", GPTS)
+def test_texts_of_different_ages_outgrow_their_context_each_by_itself(name):
+    model, tokens = built(name), tokens_of(3, 31)
+
+    def alone(row, begins):
+        state, found = model.start(Batch.of_text(tokens[row : row + 1, :begins])), []
+        for place in range(begins - 1, 31):
+            logits, state = model.step(tokens[row : row + 1, place], state)
+            found.append(logits[0])
+        return found
+
+    expected = [alone(0, 1), alone(1, 5), alone(2, 2)]
+    state = model.start(Batch.of_text(tokens[:1, :1]))
+    rows, places = [0], [0]
+    for step in range(31):
+        for row, begins, joins in ((1, 5, 3), (2, 2, 9)):
+            if step == joins:
+                state = state.join(model.start(Batch.of_text(tokens[row : row + 1, :begins])))
+                rows, places = [*rows, row], [*places, begins - 1]
+        left = [number for number, place in enumerate(places) if place < 31]
+        if len(left) < len(rows):
+            state = state.keep(torch.tensor(left))
+            rows, places = [rows[number] for number in left], [places[number] for number in left]
+        logits, state = model.step(tokens[rows, places], state)
+        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+            assert close(logits[number], expected[row][place - (0, 4, 1)[row]])
+        places = [place + 1 for place in places]
 
 
 @every

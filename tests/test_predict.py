@@ -362,7 +362,7 @@ def test_outputs_without_repeats(n):
 def test_where_nothing_is_left_the_end_may_come():
     log_probs = torch.randn(2, VOCAB).log_softmax(-1)
     written = torch.tensor([[UNK, 4, 5, 6], [4, 4, 4, 4]])
-    allowed = constrain(log_probs, written, Decoding(min_length=7, no_repeat=1))
+    allowed = constrain(log_probs, written, np.array([4, 4]), Decoding(min_length=7, no_repeat=1))
     assert (allowed[0] > IMPOSSIBLE).nonzero().flatten().tolist() == [EOS]
     assert allowed[0, EOS] == log_probs[0, EOS]
     assert (allowed[1] > IMPOSSIBLE).nonzero().flatten().tolist() == [UNK, 5, 6]

@@ -484,7 +484,7 @@ def test_caches_follow_the_hypotheses_picked_and_the_examples_kept() -> None:
         assert torch.allclose(untouched[row, -1], whole[0, -1], atol=1e-10)
 
 
-def test_a_cache_writes_in_place_and_doubles_when_full() -> None:
+def test_a_cache_writes_in_place_until_it_is_full() -> None:
     cache = stack().caches(BATCH)[0]
     assert cache.keys.shape == (BATCH, HEADS, FIRST_CAPACITY, DIM // HEADS)
     assert cache.keys.dtype == torch.float64 and cache.row_lengths().tolist() == [0] * BATCH
@@ -496,11 +496,12 @@ def test_a_cache_writes_in_place_and_doubles_when_full() -> None:
         in_place = longer.keys.data_ptr() == cache.keys.data_ptr()
         assert in_place == (step < FIRST_CAPACITY)
         cache = longer
-    assert cache.keys.shape[2] == cache.values.shape[2] == 2 * FIRST_CAPACITY
+    assert cache.keys.shape[2] == cache.values.shape[2] > FIRST_CAPACITY + 1
     assert torch.equal(cache.keys[:, :, : cache.longest], torch.cat([keys for keys, _ in written], 2))
     assert torch.equal(cache.values[:, :, : cache.longest], torch.cat([values for _, values in written], 2))
     many = random(BATCH, HEADS, 101, 2)
-    assert cache.append(many, many).keys.shape[2] == FIRST_CAPACITY + 1 + 101
+    longer = cache.append(many, many)
+    assert torch.equal(longer.keys[:, :, cache.longest : longer.longest], many)
 
 
 def test_the_mask_of_a_cache_is_what_is_written() -> None:

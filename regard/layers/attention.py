@@ -53,6 +53,7 @@ class Memory(NamedTuple):
     keys: Tensor  # (batch, [heads,] source, key_dim), as the score prepared them
     values: Tensor  # (batch, [heads,] source, value_dim)
     mask: Tensor | None  # broadcasts to (batch, [heads,] target, source); True = may attend, or a bias: −∞ = may not
+    open: bool = False  # every query may attend to some key
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -363,8 +364,12 @@ def is_short(query: Tensor) -> bool:
 def short_weights(query: Tensor, memory: Memory, scale: float) -> Tensor:
     """Compute softmax(scale · query @ keysᵀ), all heads of all examples in one product of many small matrices."""
     flat, keys = query.flatten(0, 1), memory.keys.flatten(0, 1)  # (batch · heads, ·, dim)
-    scores = torch.baddbmm(flat.new_empty(()), flat, keys.transpose(1, 2), beta=0, alpha=scale)
-    return masked_softmax(scores.view(*query.shape[:3], -1), memory.mask)
+    # keys @ queryᵀ reads the keys in the order in which they lie
+    scores = torch.baddbmm(flat.new_empty(()), keys, flat.transpose(1, 2), beta=0, alpha=scale)
+    scores = scores.transpose(1, 2).reshape(*query.shape[:3], -1)
+    if memory.mask is not None and memory.open and memory.mask.is_floating_point():
+        return scores.add_(memory.mask).softmax(-1)
+    return masked_softmax(scores, memory.mask)
 
 
 def product_of(weights: Tensor, values: Tensor) -> Tensor:

@@ -129,7 +129,10 @@ def norm_of(name: str, dim: int, epsilon: float) -> nn.Module:
     return choose(NORMS, name, "The normalisation")(dim, epsilon)
 
 
-FIRST_CAPACITY = 16  # positions; doubles when full
+FIRST_CAPACITY = 16  # positions
+FAR = 64  # positions from which on it does not matter how close rows lie
+SPARE = 2  # positions beyond the longest row of a large cache: it is read twice as fast if its rows lie close together
+SMALL = 1 << 18  # numbers of a cache, up to which it stays in the processor's own, and grows by more
 
 
 @dataclass(frozen=True)
@@ -166,13 +169,40 @@ class Cache(Rows):
 
     def pick(self, rows: Tensor) -> Cache:
         """Select rows; only what has been written is copied."""
-        lengths = None if self.lengths is None else self.lengths.index_select(0, rows)
-        return Cache(self._picked(self.keys, rows), self._picked(self.values, rows), lengths, self.longest)
+        lengths, longest = self.lengths, self.longest
+        if lengths is not None:
+            lengths = lengths.index_select(0, rows)
+            if len(rows) < len(self.keys):  # the longest may have left
+                longest = int(lengths.max()) if len(rows) else 0
+                lengths = None if bool((lengths == longest).all()) else lengths
+        kept = Cache(self.keys[:, :, :longest], self.values[:, :, :longest], lengths, longest)
+        return dataclasses.replace(kept, keys=kept._picked(kept.keys, rows), values=kept._picked(kept.values, rows))
 
     def _picked(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        fresh = self._fresh(buffer, len(rows), self.longest)
+        torch.index_select(buffer, 0, rows, out=fresh[:, :, : self.longest])
+        return fresh
+
+    def _fresh(self, like: Tensor, rows: int, longest: int) -> Tensor:
+        """Create a buffer with room for a few positions more than the longest row has."""
+        _, heads, _, dim = like.shape
+        near = longest + SPARE
+        capacity = near if rows * heads * near * dim > SMALL and near < FAR else near + longest // 2
         # Zeros where rows differ in length, since a weight of 0 times uninitialised memory might be NaN.
-        fresh = (buffer.new_empty if self.lengths is None else buffer.new_zeros)((len(rows), *buffer.shape[1:]))
-        torch.index_select(buffer[:, :, : self.longest], 0, rows, out=fresh[:, :, : self.longest])
+        return (like.new_empty if self.lengths is None else like.new_zeros)(rows, heads, capacity, dim)
+
+    def join(self, other: Cache) -> Cache:
+        longest = max(self.longest, other.longest)
+        same = self.lengths is None and other.lengths is None and self.longest == other.longest
+        lengths = None if same else torch.cat([self.row_lengths(), other.row_lengths()])
+        keys, values = self._joined(self.keys, other, other.keys), self._joined(self.values, other, other.values)
+        return Cache(keys, values, lengths, longest)
+
+    def _joined(self, buffer: Tensor, other: Cache, below: Tensor) -> Tensor:
+        rows, heads, capacity, dim = buffer.shape
+        fresh = buffer.new_zeros(rows + len(below), heads, max(capacity, below.shape[2]), dim)
+        fresh[:rows, :, : self.longest] = buffer[:, :, : self.longest]
+        fresh[rows:, :, : other.longest] = below[:, :, : other.longest]
         return fresh
 
     def row_lengths(self) -> Tensor:
@@ -181,12 +211,11 @@ class Cache(Rows):
         return same if self.lengths is None else self.lengths
 
     def _with_room_for(self, longest: int) -> Cache:
-        capacity = self.keys.shape[2]
-        if longest <= capacity:
+        if longest <= self.keys.shape[2]:
             return self
-        more = max(2 * capacity, longest) - capacity
-        # Zeros, since a weight of 0 times uninitialised memory might be NaN.
-        keys, values = (F.pad(buffer, (0, 0, 0, more)) for buffer in (self.keys, self.values))
+        keys, values = (self._fresh(buffer, len(buffer), longest) for buffer in (self.keys, self.values))
+        keys[:, :, : self.longest] = self.keys[:, :, : self.longest]
+        values[:, :, : self.longest] = self.values[:, :, : self.longest]
         return dataclasses.replace(self, keys=keys, values=values)
 
 
@@ -205,6 +234,18 @@ def over_cache(cache: Cache, mask: Tensor) -> Tensor:
     behind = behind[:, None].expand(-1, mask.shape[1], -1)  # positions relative to the row's first new one
     among_new = mask.expand(len(lengths), -1, -1).gather(2, behind.clamp(0, time - 1))
     return (behind < 0) | (among_new & (behind < time))
+
+
+def opened(memories: Memories) -> Memories:
+    """Turn the mask that all memories share into numbers that are added to scores, once for all layers; into none if
+    nothing is masked. Where a row is masked as a whole, it stays as it is."""
+    mask = memories[0].mask
+    if mask is None or mask.is_floating_point() or mask.device.type != "cpu" or torch.is_grad_enabled():
+        return memories
+    if not bool(mask.any(-1).all()):
+        return memories
+    bias = None if bool(mask.all()) else torch.where(mask, 0.0, -torch.inf)
+    return tuple(memory._replace(mask=bias, open=True) for memory in memories)
 
 
 class Residual(nn.Module):
@@ -364,6 +405,8 @@ class Stack(nn.Module):
             places = places + (behind.longest if behind.lengths is None else behind.lengths[:, None])
             if mask is not None or x.shape[1] > 1 or behind.lengths is not None:
                 mask = over_cache(behind, causal(x.shape[1], x.device) if mask is None else mask)
+            if memories:
+                memories = opened(memories)
         x = self.positions.add(x, places)
         x = self.dropout(x if self.entry is None else self.entry(x, real))
         turn, bias = self.positions.turn(x, places), self.positions.bias(places, keys)

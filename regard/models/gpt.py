@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Amount, Length
-from regard.interface import Ids, Label, Scalar, Shapes, Tree, UserError
+from regard.interface import Ids, Label, Scalar, Shapes, Tree, UserError, joined, picked
 from regard.layers.encoders import CausalEncoder, Embedding
 from regard.layers.heads import AdaptiveHead, HeadName, SoftmaxHead, head
 from regard.layers.pooling import POOLS
-from regard.layers.transformer import ActivationName, causal
+from regard.layers.transformer import ActivationName, Cache, Caches, causal
 from regard.models.design import READING, Design, size_of
 from regard.models.encoder_head import EncoderWithHead, headed
 from regard.models.language_model import WindowedModel
@@ -57,26 +57,39 @@ class CausalStack(nn.Module):
         self.context = config.context
 
     def start(self, rows: int) -> Tree:
-        """The KV caches, and the vectors from which they were computed."""
+        """The KV caches, and the vectors from which they were computed: a cache of one head, without values."""
         caches = self.stack.caches(rows)
-        return caches, caches[0].keys.new_zeros(rows, 0, self.stack.dim)
+        none = caches[0].keys.new_zeros(rows, 1, 0, 0)
+        return caches, Cache(none.new_zeros(rows, 1, 0, self.stack.dim), none, None, 0)
 
     def forward(self, x: Tensor, real: Tensor | None = None, state: Tree = None) -> tuple[Tensor, Tree]:
-        """x (batch, time, dim) -> (batch, time, dim). When it continues from a state, all rows have one length, and
-        only the output at the last position is defined."""
+        """x (batch, time, dim) -> (batch, time, dim). When it continues from a state, only the output at the last
+        position is defined, and texts of which several tokens are read have one length."""
         if state is None:
             return self.stack(x, mask=causal(x.shape[1], x.device))[0], None
         if real is not None and not bool((real.any(0) == real.all(0)).all()):
             raise ValueError("texts that are continued together must have one length")
         x = x if real is None else x[:, : int(real.sum(1).max())]
-        caches, seen = state
         for few in torch.split(x, max(1, self.context // 2), 1):
-            seen = torch.cat([seen, few], 1)
-            if seen.shape[1] > self.context:
-                caches, seen = self.stack.caches(len(x)), seen[:, -(self.context // 2) :]
-                few = seen
-            hidden, caches = self.stack(few, caches=caches)
-        return hidden, (caches, seen)
+            hidden, state = self._read(few, *state)
+        return hidden, state
+
+    def _read(self, x: Tensor, caches: Caches, seen: Cache) -> tuple[Tensor, Tree]:
+        """Read a few vectors. Rows that would outgrow the context read its later half again."""
+        time = x.shape[1]
+        if seen.longest + time > self.context:
+            over = seen.row_lengths() + time > self.context  # (rows,)
+            if bool(over.all()):
+                late = torch.cat([seen.keys[:, 0, : seen.longest], x], 1)[:, -max(1, self.context // 2) :]
+                return self._read(late, *self.start(len(x)))
+            if bool(over.any()):
+                parts = [rows.nonzero()[:, 0] for rows in (~over, over)]
+                (rest, kept), (late, again) = (self._read(x[rows], *picked((caches, seen), rows)) for rows in parts)
+                order = torch.cat(parts).argsort()
+                hidden = torch.cat([rest[:, -1:], late[:, -1:]])
+                return hidden.index_select(0, order), picked(joined(kept, again), order)
+        hidden, caches = self.stack(x, caches=caches)
+        return hidden, (caches, seen.append(x[:, None], x.new_empty(len(x), 1, time, 0)))
 
 
 def build(config: Config, shapes: Shapes) -> WindowedModel | EncoderWithHead:

@@ -8,19 +8,22 @@ score / length^penalty (length penalty).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interface import BOS, EOS, PAD, Batch, Bounded, Generates, UserError, rows_of
+from regard.interface import BOS, EOS, PAD, Batch, Bounded, Generates, State, UserError, rows_of
 from regard.predict.decoding import Decoding
 
 IMPOSSIBLE = float("-inf")
 STRETCH = 64  # tokens whose maximum is taken together
+STAY = 0.75  # share of the examples above which those that ended stay in the batch
+NOTHING = -1  # in place of a token that was written before an example joined
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,23 @@ def forbid_repeats(logits: Tensor, written: Tensor, n: int) -> Tensor:
         return logits
     grams = written.unfold(1, n, 1)  # (rows, time - n + 1, n)
     tail = written[:, written.shape[1] - n + 1 :]  # (rows, n - 1)
-    same = (grams[..., :-1] == tail[:, None]).all(-1)  # (rows, time - n + 1)
+    same = (grams[..., :-1] == tail[:, None]).all(-1) & (grams != NOTHING).all(-1)  # (rows, time - n + 1)
     row, place = same.nonzero(as_tuple=True)
     logits[row, grams[row, place, -1]] = IMPOSSIBLE
     return logits
 
 
-def constrain(log_probs: Tensor, written: Tensor, how: Decoding) -> Tensor:
-    """Make forbidden tokens impossible, in place; where nothing else is left, allow <eos>."""
+def constrain(log_probs: Tensor, written: Tensor, ages: NDArray[Any], how: Decoding) -> Tensor:
+    """Make forbidden tokens impossible, in place; where nothing else is left, allow <eos>. Row r has written ages[r]
+    tokens, the last ones of `written` (rows, time)."""
+    log_probs[:, PAD : BOS + 1] = IMPOSSIBLE
+    young = ages < how.min_length
+    if not how.no_repeat and not young.any():
+        return log_probs
     end = log_probs[:, EOS].clone()
     forbid_repeats(log_probs, written, how.no_repeat)
-    log_probs[:, PAD : BOS + 1] = IMPOSSIBLE
-    if written.shape[1] < how.min_length:
-        log_probs[:, EOS] = IMPOSSIBLE
+    if young.any():
+        log_probs[torch.from_numpy(young).to(log_probs.device), EOS] = IMPOSSIBLE
     stuck = log_probs.amax(-1) == IMPOSSIBLE
     if bool(stuck.any()):
         log_probs[stuck, EOS] = end[stuck]
@@ -105,15 +112,16 @@ class Choice(NamedTuple):
     totals: Tensor  # (batch, width) log-probability so far
 
 
-Chooser = Callable[[Tensor, Tensor, Tensor, int], Choice]  # log_probs, totals, examples' line numbers, step
+# log_probs, totals, and of each example its line number and how many tokens it has
+Chooser = Callable[[Tensor, Tensor, NDArray[Any], NDArray[Any]], Choice]
 
 
-def greedy(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
+def greedy(log_probs: Tensor, totals: Tensor, lines: NDArray[Any], ages: NDArray[Any]) -> Choice:
     gained, tokens = largest(log_probs, 1)
     return Choice(None, tokens[:, 0], totals + gained.view_as(totals))
 
 
-def beam(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
+def beam(log_probs: Tensor, totals: Tensor, lines: NDArray[Any], ages: NDArray[Any]) -> Choice:
     """Beam search: keep the best continuations among all hypotheses of an example, best first."""
     batch, width = totals.shape
     each = min(width, log_probs.shape[-1])  # continuations of one hypothesis that may be among the best
@@ -127,12 +135,13 @@ def beam(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
 def sampler(how: Decoding) -> Chooser:
     """Sample by the Gumbel-max trick: argmax of logits + noise, the noise a function of (seed, line, sample, step)."""
 
-    def sample(log_probs: Tensor, totals: Tensor, lines: Tensor, step: int) -> Choice:
+    def sample(log_probs: Tensor, totals: Tensor, lines: NDArray[Any], ages: NDArray[Any]) -> Choice:
         filtered = keep_top_p(keep_top_k(log_probs / how.temperature, how.top_k), how.top_p)
         noise = np.empty(log_probs.shape)
         for row in range(log_probs.shape[0]):
-            line, rank = int(lines[row // totals.shape[1]]), row % totals.shape[1]
-            generator = np.random.Generator(np.random.Philox(key=[how.seed, line], counter=[0, 0, step, rank]))
+            (example, rank) = divmod(row, totals.shape[1])
+            counter = [0, 0, int(ages[example]), rank]
+            generator = np.random.Generator(np.random.Philox(key=[how.seed, int(lines[example])], counter=counter))
             noise[row] = generator.gumbel(size=log_probs.shape[1])
         tokens = (filtered + torch.from_numpy(noise).to(filtered)).argmax(-1)
         gained = log_probs.gather(-1, tokens[:, None])
@@ -160,7 +169,121 @@ def last_tokens(batch: Batch) -> Tensor:
     return batch.target.values.gather(1, batch.target.lengths[:, None] - 1)[:, 0]
 
 
-@torch.inference_mode()
+class Search:
+    """A decoding that is under way. Examples may join it at any time; a step writes one token of each, and those that
+    have ended leave."""
+
+    def __init__(self, model: Generates, how: Decoding, on_token: Callable[[Tensor], None] | None = None) -> None:
+        self.model, self.how, self.width, self.on_token = model, how, how.width, on_token
+        self.choose = chooser(how)
+        self.state: State | None = None
+        self.found: dict[int, list[Hypothesis]] = {}  # of those that have not ended, by their names
+        # one entry per example; a row per hypothesis
+        self.names = self.lines = self.limits = self.ages = np.zeros(0, np.int64)
+        self.to_come = np.zeros(0, np.int64)  # hypotheses that have not ended
+        self.alive = np.zeros((0, self.width), bool)
+        self.tokens, self.totals, self.written = torch.empty(0), torch.empty(0), torch.empty(0)
+
+    def __len__(self) -> int:
+        """Count the examples that have not ended."""
+        return len(self.found)
+
+    @torch.inference_mode()
+    def add(self, batch: Batch, *, names: Sequence[int], lines: Sequence[int], limits: Sequence[int]) -> None:
+        """Let examples join. `limits`: the maximum length of each, <eos> included, if the model allows as many;
+        `lines`: their numbers for the sampler's noise; no two examples that are under way have the same name."""
+        longest = room(self.model)
+        most = np.minimum(limits, np.iinfo(np.int64).max if longest is None else longest)
+        state = self.model.start(batch)
+        tokens = last_tokens(batch)
+        totals = torch.zeros(batch.size, self.width, device=batch.device)
+        if self.width > 1:
+            state = state.widen(self.width, torch.arange(batch.size, device=batch.device))
+            tokens = tokens.repeat_interleave(self.width)
+        if self.choose is beam:  # all hypotheses are still the same one: let it branch once
+            totals[:, 1:] = IMPOSSIBLE
+        written = tokens.new_empty(len(tokens), 0)
+        self.found.update((name, []) for name in names)
+        alive = np.ones((batch.size, self.width), bool)
+        fresh = (np.asarray(names), np.asarray(lines), most, np.zeros_like(most), alive.sum(1), alive)
+        if self.state is None or not self._leave(np.nonzero(self.alive.any(1))[0]):
+            self.state, self.tokens, self.totals, self.written = state, tokens, totals, written
+            self.names, self.lines, self.limits, self.ages, self.to_come, self.alive = fresh
+            return
+        self.state = self.state.join(state)
+        self.tokens, self.totals = torch.cat([self.tokens, tokens]), torch.cat([self.totals, totals])
+        age = self.written.shape[1]
+        self.written = torch.cat([self.written, tokens.new_full((len(tokens), age), NOTHING)])
+        old = (self.names, self.lines, self.limits, self.ages, self.to_come, self.alive)
+        both = (np.concatenate(pair) for pair in zip(old, fresh, strict=True))
+        self.names, self.lines, self.limits, self.ages, self.to_come, self.alive = both
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+        """Write one token of each example, and return the names and hypotheses, best first, of those that ended."""
+        assert self.state is not None
+        logits, state = self.model.step(self.tokens, self.state)
+        log_probs = logits.log_softmax(-1) if logits.dtype is torch.float64 else logits.float().log_softmax(-1)
+        log_probs = constrain(log_probs, self.written, self.ages.repeat(self.width), self.how)
+        parents, tokens, totals = self.choose(log_probs, self.totals, self.lines, self.ages)
+        values = totals.cpu().numpy()
+        if np.isnan(values).any():
+            raise UserError(
+                "The model's outputs are not numbers: restore its weights, or train with a lower train.learning_rate."
+            )
+        written = self.written
+        if parents is not None:
+            state, written = state.pick(parents), written.index_select(0, parents)
+            # a finished hypothesis gives up its place, so the beam narrows until all have ended
+            self.alive = (np.arange(self.width) < self.to_come[:, None]) & (values > IMPOSSIBLE)
+        self.state, self.tokens, self.totals = state, tokens, totals
+        self.written = torch.cat([written, tokens[:, None]], 1)
+        self.ages = self.ages + 1
+        if self.on_token is not None:
+            self.on_token(tokens)
+        stopped = (tokens == EOS).cpu().numpy().reshape(self.alive.shape)
+        ended = self.alive & (stopped | (self.limits <= self.ages)[:, None])
+        over = self._end(ended, stopped, values) if ended.any() else []
+        if self.choose is beam and not self.alive.all():
+            self.totals = totals.masked_fill(torch.from_numpy(~self.alive).to(totals.device), IMPOSSIBLE)
+        if over:
+            left = np.nonzero(self.alive.any(1))[0]
+            if len(left) <= STAY * len(self.names):  # leaving costs a copy of the state, so examples leave together
+                self._leave(left)
+        return over
+
+    def _end(
+        self, ended: NDArray[Any], stopped: NDArray[Any], values: NDArray[Any]
+    ) -> list[tuple[int, list[Hypothesis]]]:
+        """Keep the hypotheses that ended, and return the examples of which none is left."""
+        for place, rank in zip(*(each.tolist() for each in np.nonzero(ended)), strict=True):
+            finished = bool(stopped[place, rank])
+            ids = self.written[place * self.width + rank, -int(self.ages[place]) :].tolist()
+            hypothesis = Hypothesis(tuple(ids[:-1] if finished else ids), float(values[place, rank]), finished)
+            self.found[int(self.names[place])].append(hypothesis)
+        self.alive, self.to_come = self.alive & ~ended, self.to_come - ended.sum(1)
+        penalty = self.how.length_penalty
+        over = []
+        for name in self.names[ended.any(1) & ~self.alive.any(1)].tolist():
+            # those that ended with <eos> come before those that were cut off
+            hypotheses = sorted(self.found.pop(name), key=lambda each: (not each.finished, -each.score(penalty)))
+            over.append((name, hypotheses))
+        return over
+
+    def _leave(self, left: NDArray[Any]) -> int:
+        """Keep only these examples, and return how many they are."""
+        if len(left) < len(self.names):
+            assert self.state is not None
+            examples = torch.from_numpy(left).to(self.tokens.device)
+            rows = rows_of(examples, self.width)
+            self.state, self.tokens, self.totals = self.state.keep(examples), self.tokens[rows], self.totals[examples]
+            self.names, self.lines, self.limits = self.names[left], self.lines[left], self.limits[left]
+            self.ages, self.to_come, self.alive = self.ages[left], self.to_come[left], self.alive[left]
+            oldest = self.written.shape[1] - int(self.ages.max(initial=0))
+            self.written = self.written[rows, oldest:]
+        return len(left)
+
+
 def generate(
     model: Generates,
     batch: Batch,
@@ -173,59 +296,9 @@ def generate(
     """Decode each example and return its hypotheses, best first. `limits` (batch,) is the maximum length of each, <eos>
     included, if the model allows as many; `lines` (batch,) numbers the examples for the sampler's noise; `on_token` is
     called with the chosen token of every row."""
-    choose, width = chooser(how), how.width
-    if (longest := room(model)) is not None:
-        limits = limits.clamp(max=longest)
-    device = batch.device
-    examples = torch.arange(batch.size, device=device)  # those still in the batch
-    lines = examples if lines is None else lines
-    found: list[list[Hypothesis]] = [[] for _ in range(batch.size)]
-    state = model.start(batch)
-    if width > 1:
-        state = state.widen(width, examples)
-    tokens = last_tokens(batch).repeat_interleave(width)
-    written = tokens.new_empty(batch.size * width, 0)
-    alive = torch.ones(batch.size, width, dtype=torch.bool, device=device)
-    to_come = alive.sum(1, keepdim=True)  # (batch, 1) hypotheses that have not ended
-    totals: Tensor | None = None
-    step = 0
-    while len(examples):
-        logits, state = model.step(tokens, state)
-        log_probs = logits.log_softmax(-1) if logits.dtype is torch.float64 else logits.float().log_softmax(-1)
-        if totals is None:
-            totals = log_probs.new_zeros(alive.shape)
-            if choose is beam:  # all hypotheses are still the same one: let it branch once
-                totals[:, 1:] = IMPOSSIBLE
-        log_probs = constrain(log_probs, written, how)
-        parents, tokens, totals = choose(log_probs, totals, lines[examples], step)
-        if totals.isnan().any():
-            raise UserError(
-                "The model's outputs are not numbers: restore its weights, or train with a lower train.learning_rate."
-            )
-        if parents is not None:
-            state, written = state.pick(parents), written.index_select(0, parents)
-            # a finished hypothesis gives up its place, so the beam narrows until all have ended
-            ranks = torch.arange(width, device=device)
-            alive = (ranks < to_come) & (totals > IMPOSSIBLE)
-        written = torch.cat([written, tokens[:, None]], 1)
-        step += 1
-        if on_token is not None:
-            on_token(tokens)
-        stopped = tokens.view_as(alive) == EOS
-        ended = alive & (stopped | (limits[examples] <= step)[:, None])
-        for place, rank in ended.nonzero().tolist():
-            finished = bool(stopped[place, rank])
-            ids = written[place * width + rank].tolist()
-            hypothesis = Hypothesis(tuple(ids[:-1] if finished else ids), float(totals[place, rank]), finished)
-            found[int(examples[place])].append(hypothesis)
-        alive, to_come = alive & ~ended, to_come - ended.sum(1, keepdim=True)
-        if choose is beam:
-            totals = totals.masked_fill(~alive, IMPOSSIBLE)
-        left = alive.any(1).nonzero()[:, 0]
-        if len(left) <= 0.75 * len(examples):  # leaving costs a copy of the state, so examples leave together
-            rows = rows_of(left, width)
-            state, tokens, written = state.keep(left), tokens[rows], written[rows]
-            examples, alive, totals, to_come = examples[left], alive[left], totals[left], to_come[left]
-    for hypotheses in found:  # those that ended with <eos> come before those that were cut off
-        hypotheses.sort(key=lambda hypothesis: (not hypothesis.finished, -hypothesis.score(how.length_penalty)))
-    return found
+    search, names = Search(model, how, on_token), range(batch.size)
+    search.add(batch, names=names, lines=names if lines is None else lines.tolist(), limits=limits.tolist())
+    found: dict[int, list[Hypothesis]] = {}
+    while search:
+        found.update(search.step())
+    return [found[name] for name in names]

@@ -4,8 +4,9 @@
     bf16   the same, with x, W and y rounded to bfloat16
     int8   W ≈ s ⊙ Q, a scale for each output;  x ≈ t ⊙ P, a scale for each row;  y = t ⊙ s ⊙ (P Qᵀ) + b
 
-The plain weights stay where they are, and compute where gradients are wanted. A row's result in int8 does not depend on
-the rows beside it, since it has its own scale.
+In int8 the product that is fastest for so many rows and weights runs: for a few rows x stays in bfloat16, since reading
+the weights is what takes time; where finding t would take longer than the product saves, the product is that of bf16.
+The plain weights stay where they are, and compute where gradients are wanted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from regard.layers.fast.switch import kernels_run
 Precision = Literal["fp32", "bf16", "int8"]
 Product = Callable[[Tensor], Tensor]  # (…, inputs) -> (…, outputs), both float32
 LEAST = 64 * 64  # weights of a matrix that is packed; smaller ones gain nothing
-ALONE = 1 << 20  # weights of a matrix that stays as it is for a single row: converting the row would take longer
+SMALL = 600_000  # weights up to which many rows in int8 take longer than in bf16
+LARGE = 1 << 20  # weights from which a few rows in int8 take no longer than in bf16: an output layer, in float32
+FEW = 8  # rows
+ALIGNED = 64  # inputs and outputs of a product of a few rows are a multiple of it: its kernel reads whole vectors
 LEVELS = 127  # of a number in int8, on either side of 0
 SIGN = 128  # P + 128 has no sign: kernels read unsigned rows
 TINY = 1e-30  # instead of the scale of a row of zeros
@@ -39,9 +43,16 @@ class Packs(Protocol):
         ...
 
 
-def pack(model: nn.Module, precision: Precision, *, least: int = LEAST, alone: int = ALONE) -> None:
-    """Give every linear map of at least so many weights a packed product; the model is not trained any more. A matrix
-    of at most `alone` weights multiplies a single row as it is."""
+def pack(
+    model: nn.Module,
+    precision: Precision,
+    *,
+    least: int = LEAST,
+    small: int = SMALL,
+    large: int = LARGE,
+) -> None:
+    """Give every linear map of at least so many weights a packed product; the model is not trained any more. The
+    constants say what the other numbers are."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         if precision == "fp32":
             return
@@ -51,8 +62,11 @@ def pack(model: nn.Module, precision: Precision, *, least: int = LEAST, alone: i
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         if weight.numel() < least or weight.dtype is not torch.float32:
             return partial(functional.linear, weight=weight, bias=bias)
-        packed = KINDS[precision](weight, bias)
-        return packed if weight.numel() > alone else Alone(weight, bias, packed)
+        if precision != "int8":
+            return (Full if precision == "fp32" else Half)(weight, bias)
+        many = (Half if weight.numel() <= small else Byte)(weight, bias)
+        fits = not any(size % ALIGNED for size in weight.shape) and weight.numel() <= large
+        return ByRows(Few(weight, bias), many) if fits else many
 
     replaced = {linear for module in model.modules() if isinstance(module, Packs) for linear in module.pack(make)}
     for module in model.modules():
@@ -75,15 +89,14 @@ class Drop:
         return self.packed(x) if runs(x) else functional.linear(x, self.linear.weight, self.linear.bias)
 
 
-class Alone:
-    """A product that leaves the weights as they are for a single row."""
+class ByRows:
+    """One product for a few rows, another for many."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, packed: Product) -> None:
-        self.weight, self.bias, self.packed = weight, bias, packed
+    def __init__(self, few: Few, many: Product) -> None:
+        self.few, self.many, self.most = few, many, FEW * few.inputs
 
     def __call__(self, x: Tensor) -> Tensor:
-        one = x.numel() == self.weight.shape[1]
-        return functional.linear(x, self.weight, self.bias) if one else self.packed(x)
+        return self.few(x) if x.numel() <= self.most else self.many(x)
 
 
 class Packed:
@@ -115,8 +128,8 @@ class Byte(Packed):
     """The kernel computes s ⊙ ((P + 128) Qᵀ) + e, with e = −128 s ⊙ (sum of each row of Q)."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.scale = weight.abs().amax(1).clamp_(min=TINY) / LEVELS  # (outputs,)
-        levels = (weight / self.scale[:, None]).round_()
+        self.scale, levels = levelled(weight)
+        self.inputs, self.outputs = weight.shape[1], weight.shape[0]
         self.weight = torch.ops.onednn.qlinear_prepack(levels.to(torch.int8), None)
         self.zero = torch.zeros_like(self.scale, dtype=torch.int32)
         self.offset = -SIGN * levels.sum(1) * self.scale
@@ -124,16 +137,34 @@ class Byte(Packed):
         self.call = torch.ops.onednn.qlinear_pointwise.default
 
     def __call__(self, x: Tensor) -> Tensor:
-        scale = torch.add(self.least, x.abs().amax(-1, keepdim=True), alpha=1 / LEVELS)  # (…, 1)
+        rows = x.reshape(-1, self.inputs) if x.dim() > 2 else x
+        scale = torch.add(self.least, rows.abs().amax(-1, keepdim=True), alpha=1 / LEVELS)  # (rows, 1)
         # by way of int8, to which PyTorch converts several numbers at once; the sign bit then becomes 128
-        levels = (x / scale).round_().to(torch.int8).bitwise_xor_(self.sign).view(torch.uint8)
+        levels = (rows / scale).round_().to(torch.int8).bitwise_xor_(self.sign).view(torch.uint8)
         levelled = (levels, 1.0, 0, self.weight, self.scale, self.zero, self.offset, 1.0, 0, torch.float32)
         y: Tensor = self.call(*levelled, "none", [], "")
-        y.mul_(scale)
-        return y if self.bias is None else y.add_(self.bias)
+        y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
+        return y.view(*x.shape[:-1], self.outputs) if x.dim() > 2 else y
 
 
-KINDS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {"fp32": Full, "bf16": Half, "int8": Byte}
+class Few(Packed):
+    """A few rows by int8 weights: y = s ⊙ (x Qᵀ) + b, x in bfloat16. Reading the weights takes longest then."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        scale, levels = levelled(weight)
+        self.scale, self.weight, self.bias = scale.bfloat16(), levels.to(torch.int8), bias
+        self.inputs, self.outputs = weight.shape[1], weight.shape[0]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = torch._weight_int8pack_mm(x.reshape(-1, self.inputs).bfloat16(), self.weight, self.scale)
+        y = y.float() if self.bias is None else torch.add(self.bias, y)
+        return y.view(*x.shape[:-1], self.outputs)
+
+
+def levelled(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scale of each output, a number that bfloat16 has too, and the weights divided by it and rounded."""
+    scale = (weight.abs().amax(1).clamp_(min=TINY) / LEVELS * (1 + 2**-7)).bfloat16().float()  # (outputs,)
+    return scale, (weight / scale[:, None]).round_()
 
 
 def joined(make: Callable[..., Product], linears: Iterable[nn.Linear]) -> Product:
