@@ -35,8 +35,9 @@ from torch import Tensor, nn
 
 import regard
 from regard import machine
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.data.files import write_atomically
+from regard.data.tensors import read_tensors
 from regard.interface import Batch, Loss
 from regard.layers.cells import CELLS, Cell, State
 from regard.layers.recurrent import Recurrent

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import regard
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.data.files import write_atomically
+from regard.data.tensors import read_tensors
 from regard.data.text import read_lines
 from regard.run import Run
 from regard.score.likelihood import encoded, fitted_weights, mixed, scorer, token_log_probs

@@ -28,9 +28,10 @@ from statistics import mean
 from typing import Any
 
 import regard
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.data import world
 from regard.data.files import write_atomically
+from regard.data.tensors import read_tensors
 from regard.predict.decoding import Decoding
 from regard.score.metrics import BLEU, buckets
 from regard.show.line_chart import Curve, LineChart, line_chart

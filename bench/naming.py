@@ -23,9 +23,10 @@ from itertools import islice
 from pathlib import Path
 from statistics import mean
 
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.data import world
 from regard.data.files import write_atomically
+from regard.data.tensors import read_tensors
 
 HERE = Path(__file__).resolve().parent
 SENTIMENT = {

@@ -42,8 +42,9 @@ import regard  # isort: skip  (sets how long threads spin, before torch is impor
 import torch
 from torch import nn
 
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.data.files import write_atomically
+from regard.data.tensors import read_tensors
 from regard.machine import PARENT, end_with_parent, use_threads
 from regard.run import Run
 from regard.score.bootstrap import Resampled, difference, resample

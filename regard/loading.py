@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from regard import machine
-from regard.checkpoint import Folder, read_tensors, tensor_shapes
+from regard.checkpoint import Folder
 from regard.config import override
 from regard.data.fields import Fields
 from regard.data.files import read_toml, reason
+from regard.data.tensors import read_tensors, tensor_shapes
 from regard.interface import Fits, UserError
 from regard.layers.fast.packed import Precision, pack
 from regard.models import models_for, no_such_model

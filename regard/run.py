@@ -25,6 +25,7 @@ from regard.data.sources import BETWEEN, examples
 from regard.data.tokens import Tokenizer
 from regard.interface import BOS, EOS, UNK, Batch, Encodes, Fits, Padded, UserError
 from regard.layers.fast.packed import Precision
+from regard.layers.fast.without_values import without_values
 from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
@@ -259,7 +260,7 @@ def build_saved(recipe: Recipe, fields: Fields, shapes: TensorShapes, origin: Pa
     values, because a recipe may ask for more memory than there is; code that the person trusts is not restricted."""
     if not recipe.code():
         try:
-            with torch.device("meta"), at_most(ROOM * len(shapes) + ROOM):
+            with without_values(), at_most(ROOM * len(shapes) + ROOM):
                 plan = build_model(recipe, fields)
         except (RuntimeError, ValueError, TypeError, OverflowError) as problem:
             raise unfit(origin, f"its settings are not possible ({reason(problem)})") from None

@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 
 from regard import usercode
 from regard.checkpoint import SMALL, Folder, of_another_version
+from regard.config import UserError
 from regard.data.files import open_regular, own_file, read_toml, reason
 from regard.data.text import LONGEST
-from regard.interface import UserError
 from regard.score.metrics import LOSS
 from regard.score.registry import METRICS
 

@@ -23,9 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from regard.config import choose, is_place
+from regard.config import UserError, choose, is_place
 from regard.data.files import append, make_folder, open_regular, reason, writing
-from regard.interface import UserError
 
 T = TypeVar("T")
 MOST = 8 << 20  # bytes of a user's file, and of the file of trusted hashes

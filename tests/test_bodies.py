@@ -12,8 +12,8 @@ import torch
 from made import labelled, pairs, tagged, text
 from torch import Tensor
 
-from regard.checkpoint import read_tensors
 from regard.data.corruption import with_hidden
+from regard.data.tensors import read_tensors
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Label, Padded, Shapes, TagIds, UserError
 from regard.layers.encoders import swapped
 from regard.models import MODELS

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Folder, append_log, read_tensors, write_tensors
+from regard.checkpoint import Folder, append_log
 from regard.data.files import write_atomically
+from regard.data.tensors import read_tensors, write_tensors
 from regard.data.tokens import PairTokens
 from regard.interface import UserError
 from regard.loading import load

@@ -13,9 +13,10 @@ import pytest
 import torch
 from command import ENVIRONMENT, REGARD, Result, run
 
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.cli.options import task_names
 from regard.cli.shell import out
+from regard.data.tensors import read_tensors
 from regard.loading import read_recipe
 from regard.models import MODELS
 from regard.tasks.registry import TASKS

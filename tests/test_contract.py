@@ -15,7 +15,7 @@ from made import labelled, pairs, source_of, tagged, target_of, text
 from torch import Tensor
 from torch.fx.experimental import _config as symbolic
 
-from regard.checkpoint import read_tensors, write_tensors
+from regard.data.tensors import read_tensors, write_tensors
 from regard.interface import (
     BOS,
     EOS,

@@ -43,9 +43,10 @@ from torch import Tensor
 
 import regard.train.session  # noqa: F401
 from regard import cli
-from regard.checkpoint import UNFINISHED, Folder, append_log, read_tensors, write_tensors
+from regard.checkpoint import UNFINISHED, Folder, append_log
 from regard.data.fields import Fields
 from regard.data.files import append, write_atomically
+from regard.data.tensors import read_tensors, write_tensors
 from regard.interface import UserError
 from regard.loading import load
 from regard.recipe import parse_recipe

@@ -19,11 +19,12 @@ import torch
 from command import Call, Result
 
 import regard
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.cli.shell import err, out
 from regard.compare.api import already_trained
 from regard.compare.comparison import measure_runs
 from regard.compare.measure import Unseen
+from regard.data.tensors import read_tensors
 from regard.interface import Progress, Sample
 from regard.runs import log_entries
 from regard.train.progress import LINE, SAMPLE, Throttle

@@ -26,8 +26,9 @@ from hypothesis import strategies as st
 
 import regard
 from regard import cli
-from regard.checkpoint import Folder, read_tensors, write_tensors
+from regard.checkpoint import Folder
 from regard.config import fields_of, to_toml
+from regard.data.tensors import read_tensors, write_tensors
 from regard.data.text import one_line
 from regard.interface import EOS, UNK
 from regard.loading import read_recipe

@@ -27,7 +27,7 @@ from command import Call
 
 import regard
 from regard import cli, machine, usercode
-from regard.checkpoint import write_tensors
+from regard.data.tensors import write_tensors
 from regard.interface import UserError
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 20

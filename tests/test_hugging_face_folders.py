@@ -26,8 +26,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import regard
-from regard.checkpoint import read_tensors
 from regard.data.corruption import MASK, with_hidden
+from regard.data.tensors import read_tensors
 from regard.exchange.hugging_face import import_folder
 from regard.interface import Batch
 from regard.loading import read_recipe

@@ -19,9 +19,10 @@ from made import pairs, target_of
 from torch import Tensor, nn
 
 from regard import recipe as recipes
-from regard.checkpoint import Folder, read_tensors, write_tensors
+from regard.checkpoint import Folder
 from regard.data.batches import Encoded
 from regard.data.streams import Carried
+from regard.data.tensors import read_tensors, write_tensors
 from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import (
     BOS,

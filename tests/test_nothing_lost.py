@@ -32,7 +32,8 @@ import torch
 from command import ENVIRONMENT, REGARD
 
 import regard
-from regard.checkpoint import Folder, read_tensors, write_tensors
+from regard.checkpoint import Folder
+from regard.data.tensors import read_tensors, write_tensors
 from regard.interface import UserError
 from regard.recipe import parse_recipe
 from regard.tasks.registry import TASKS

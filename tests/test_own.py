@@ -18,7 +18,8 @@ from pages import ROOT, commands_in, python_in
 
 import regard
 from regard import usercode
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
+from regard.data.tensors import read_tensors
 from regard.interface import UserError
 from regard.layers.cells import Cell, cell_named
 from regard.loading import load, read_recipe

@@ -18,8 +18,9 @@ from command import Call
 from pages import ROOT, commands_in, python_in
 
 from regard import usercode
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.config import fields_of, help_texts, is_setting
+from regard.data.tensors import read_tensors
 from regard.interface import UserError
 from regard.loading import load, read_recipe
 from regard.models import MODELS, design_of, transformer

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental import _config as symbolic
 
-from regard.checkpoint import read_tensors, write_tensors
 from regard.config import fields_of, help_texts, is_setting
+from regard.data.tensors import read_tensors, write_tensors
 from regard.interface import (
     BOS,
     EOS,

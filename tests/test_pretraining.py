@@ -12,8 +12,9 @@ import torch
 from command import Call
 
 import regard
-from regard.checkpoint import Folder, read_tensors
+from regard.checkpoint import Folder
 from regard.data.corruption import SENTINEL, SENTINELS
+from regard.data.tensors import read_tensors
 from regard.interface import EOS, UserError
 from regard.loading import load, read_recipe, shipped
 from regard.models import MODELS

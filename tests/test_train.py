@@ -15,7 +15,7 @@ import torch
 from made import pairs, source_of, target_of
 from torch import Tensor, nn
 
-from regard.checkpoint import read_tensors
+from regard.data.tensors import read_tensors
 from regard.interface import BOS, EOS, PAD, Batch, Ids, Loss, Padded, Progress, Sample, Shapes, UserError
 from regard.layers.heads import SoftmaxHead
 from regard.loading import load, read_recipe

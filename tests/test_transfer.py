@@ -14,7 +14,7 @@ import torch
 from command import Call
 from torch import Tensor
 
-from regard.checkpoint import read_tensors
+from regard.data.tensors import read_tensors
 from regard.interface import UserError
 from regard.layers.pictures import interpolated
 from regard.loading import load, read_recipe

@@ -17,7 +17,7 @@ from made import labelled, side
 from torch import Tensor, nn
 
 import regard
-from regard.checkpoint import read_tensors
+from regard.data.tensors import read_tensors
 from regard.exchange.hugging_face import export_folder, import_folder
 from regard.interface import EOS, Ids, Inspects, Label, Shapes, UserError
 from regard.layers.encoders import Embedding, extra_states

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from regard.checkpoint import Folder, tensor_shapes
+from regard.checkpoint import Folder
 from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
 from regard.data.files import own_file, read_own, write_atomically
 from regard.data.pictures import PictureField
 from regard.data.sources import examples, find
+from regard.data.tensors import tensor_shapes
 from regard.data.text import BETWEEN, content_hash, whole_lines
 from regard.interface import Generates, Numbered, UserError
 from regard.loading import load

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from regard.interface import Fits, UserError
+from regard.layers.fast.without_values import without_values
 from regard.loading import read_recipe
 from regard.models import design_of
 from regard.recipe import Recipe
@@ -156,6 +155,6 @@ def counts(recipe: Recipe) -> bool:
     """Return whether the model is fitted by counting, and so is the same for every seed."""
     task = recipe.task
     fields = task.learn(lambda: task.toy, task.tokens())
-    with torch.device("meta"):
+    with without_values():
         built = design_of(recipe.model_name).build(recipe.model, fields.shapes)
     return isinstance(built, Fits)

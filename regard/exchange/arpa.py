@@ -31,10 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard import machine
-from regard.checkpoint import Folder, write_tensors
+from regard.checkpoint import Folder
 from regard.config import shown
 from regard.data.fields import Fields, TextField
 from regard.data.files import replacing, write_atomically
+from regard.data.tensors import write_tensors
 from regard.data.text import whole_lines
 from regard.data.tokens import Listed
 from regard.interface import BOS, EOS, SPECIALS, UNK, CountsNGrams, UserError

@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 
 from regard import machine
-from regard.checkpoint import Folder, read_tensors, write_safetensors, write_tensors
+from regard.checkpoint import Folder
 from regard.config import choose, shown, to_toml, values_of
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import open_regular, read_limited, reason, refuse_to_overwrite, whole_folder, write_atomically
 from regard.data.imported_tokens import Imported
 from regard.data.pictures import PictureField
+from regard.data.tensors import read_tensors, write_safetensors, write_tensors
 from regard.data.tokens import Tokenizer
 from regard.exchange.architectures import (
     DISCRIMINATOR,
@@ -43,6 +44,7 @@ from regard.exchange.architectures import (
 from regard.exchange.own_tokenizers import write_own
 from regard.exchange.tokenizer_files import read_tokenizers
 from regard.interface import BOS, EOS, PAD, UserError
+from regard.layers.fast.without_values import without_values
 from regard.layers.lora import merged
 from regard.loading import open_run
 from regard.models import design_of
@@ -356,7 +358,7 @@ def has_mask(fields: Fields) -> bool:
 
 def weights_of(recipe: Recipe, fields: Fields) -> Weights:
     """The weights of the model, without memory."""
-    with torch.device("meta"):
+    with without_values():
         return weights(design_of(recipe.model_name).build(recipe.model, fields.shapes))
 
 

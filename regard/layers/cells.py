@@ -309,7 +309,10 @@ class MUT(GRU):
 
 def stack_gates(init: Callable[[Tensor], Tensor], gates: int, hidden: int, columns: int) -> nn.Parameter:
     """Stack one matrix per gate, each initialised on its own."""
-    return nn.Parameter(torch.cat([init(torch.empty(hidden, columns)) for _ in range(gates)]))
+    stacked = torch.empty(gates * hidden, columns)
+    for gate in stacked.chunk(gates):
+        init(gate)
+    return nn.Parameter(stacked)
 
 
 CELLS: dict[CellName, Callable[..., Cell]] = {

@@ -43,7 +43,8 @@ class Embedding(nn.Module):
         super().__init__()
         self.dim = dim
         self.scale = dim**0.5 if scaled else 1.0
-        self.weight = nn.Parameter(torch.randn(vocab, dim) * (spread * dim**-0.5 if scaled else SMALL))
+        std = spread * dim**-0.5 if scaled else SMALL
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=std))
         self.prompt: nn.Parameter | None = None  # the vectors of ids from `vocab` on (prompt tuning)
         self.dropout = Dropout(dropout)
 
@@ -210,7 +211,7 @@ def add_prompt(encoder: nn.Module, embed: nn.Module, length: int) -> None:
     as if they were tokens; their states are left out of what it returns."""
     assert isinstance(embed, Embedding)
     vocab, dim = embed.weight.shape
-    embed.prompt = nn.Parameter(torch.randn(length, dim) * dim**-0.5)
+    embed.prompt = nn.Parameter(nn.init.normal_(torch.empty(length, dim), std=dim**-0.5))
 
     def lead(encoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         source, *beside = inputs

@@ -24,7 +24,7 @@ class LowRank(nn.Module):
     def __init__(self, weight: Tensor, rank: int) -> None:
         super().__init__()
         outputs, inputs = weight.flatten(1).shape
-        self.a = nn.Parameter(torch.randn(rank, inputs) * inputs**-0.5)
+        self.a = nn.Parameter(nn.init.normal_(torch.empty(rank, inputs), std=inputs**-0.5))
         self.b = nn.Parameter(torch.zeros(outputs, rank))
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def add_low_rank(model: nn.Module, rank: int, wanted: Callable[[str], bool]) -> 
     if rank > most:
         raise UserError(f"train.rank = {rank} is above {most}, the highest rank of the matrices: choose a lower one.")
     for module, name, weight in found:
-        register_parametrization(module, name, LowRank(weight, rank))
+        register_parametrization(module, name, LowRank(weight, rank), unsafe=True)  # the shape needs no trial
 
 
 def plain_name(name: str) -> str:

@@ -50,7 +50,7 @@ class Attentive(nn.Module):
 
     def __init__(self, dim: int, *, name: ScoreName = "additive") -> None:
         super().__init__()
-        self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
+        self.query = nn.Parameter(nn.init.normal_(torch.empty(dim), std=dim**-0.5))
         self.attention = Attention(score=score(name, query_dim=dim, key_dim=dim, hidden=dim))
 
     def forward(self, encoded: Encoded) -> Tensor:

@@ -148,7 +148,7 @@ class T5(Positions):
         growth = (furthest / near) ** (1 / (self.side - near))
         wide = [math.ceil(near * growth**step - EXACT) for step in range(1, self.side - near)]
         self.register_buffer("edges", torch.tensor([*range(1, near + 1), *wide]), persistent=False)
-        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+        self.table = nn.Parameter(nn.init.normal_(torch.empty(buckets, heads), std=0.02))
 
     def bucket(self, distances: Tensor) -> Tensor:
         """Return the bucket of a distance, key minus query."""

@@ -57,7 +57,9 @@ class Reader(nn.Module):
         width = config.embedding or config.dim
         self.embed = Embedding(vocab=vocab, dim=width, scaled=False)
         self.positions = Learned(dim=width, longest=config.longest)
-        self.segments = nn.Parameter(torch.randn(config.segments, width) * SMALL) if config.segments else None
+        self.segments: nn.Parameter | None = None
+        if config.segments:
+            self.segments = nn.Parameter(nn.init.normal_(torch.empty(config.segments, width), std=SMALL))
         self.norm = norm_of("layer", width, config.epsilon)
         self.enter = nn.Linear(width, config.dim) if config.embedding else None
 

@@ -38,7 +38,7 @@ def build(config: Config, shapes: Shapes) -> EncoderWithHead:
     encoder = TransformerEncoder(
         embed=read,
         enter=nn.Linear(read.output_dim, config.dim) if read.output_dim != config.dim else None,
-        first=nn.Parameter(torch.randn(config.dim)) if before else None,
+        first=nn.Parameter(nn.init.normal_(torch.empty(config.dim))) if before else None,
         stack=stack,
     )
     longest = None if stack.positions.longest is None else stack.positions.longest - before

@@ -48,7 +48,7 @@ def patch_encoder(config: PatchSettings, shape: Picture, *, class_token: bool) -
             f"{config.patch}: set model.patch to a divisor of both."
         )
     rows, columns = shape.height // config.patch, shape.width // config.patch
-    first = nn.Parameter(torch.randn(config.dim) * 0.02) if class_token else None
+    first = nn.Parameter(nn.init.normal_(torch.empty(config.dim), std=0.02)) if class_token else None
     places = None
     if config.positions == "sinusoidal-2d":
         places = GridPositions(dim=config.dim, columns=columns, lead=int(class_token))

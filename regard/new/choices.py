@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard import machine
 from regard.config import counted
 from regard.data.sources import UNDECIDED, Source, Unit, find
 from regard.data.tokens import Kind
 from regard.interface import Shapes, UserError
+from regard.layers.fast.without_values import without_values
 from regard.models import MODELS, models_for, no_such_model
 from regard.recipe import Recipe
 from regard.train.training import TrainConfig
@@ -85,7 +84,7 @@ Made = tuple[Recipe, Reasons]
 
 def parameters_of(model: str, config: Any, shapes: Shapes) -> tuple[int, object]:
     """The number of parameters of a model of this size; and the model, without values."""
-    with torch.device("meta"):
+    with without_values():
         built = MODELS[model].build(config, shapes)
     return sum(parameter.numel() for parameter in built.parameters()), built
 

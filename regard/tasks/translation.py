@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import sacrebleu
-
 from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import TextField
@@ -41,7 +39,7 @@ class ImportedPairs(Imported):
 
 
 def right(output: str, reference: str) -> float:
-    return float(sacrebleu.sentence_chrf(output, [reference]).score)
+    return CHRF.of([output], [reference])
 
 
 def gold(data: Any, examples: Sequence[tuple[str, str]]) -> Gold | None:

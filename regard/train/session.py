@@ -19,12 +19,13 @@ import torch
 from torch import nn
 
 from regard import machine, usercode
-from regard.checkpoint import SMALL, Folder, append_log, read_tensors, tensor_shapes, write_tensors
+from regard.checkpoint import SMALL, Folder, append_log
 from regard.config import counted
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.files import append, own_file, read_own, write_atomically, writing
 from regard.data.sources import Split, find
+from regard.data.tensors import read_tensors, tensor_shapes, write_tensors
 from regard.data.text import content_hash, is_cut
 from regard.exchange.word_vectors import load_word_vectors
 from regard.interface import Fits, Numbered, Progress, UserError

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Folder, read_tensors, refuse_another_version
+from regard.checkpoint import Folder, refuse_another_version
 from regard.data.fields import Field, Fields, LabelField, TextField
 from regard.data.files import read_toml, reason
 from regard.data.imported_tokens import Imported
 from regard.data.sources import find
+from regard.data.tensors import read_tensors
 from regard.interface import BOS, EOS, Inspects, Numbered, Shapes, UserError
 from regard.layers.lora import is_change, merged, plain_name
 from regard.layers.pictures import refitted
