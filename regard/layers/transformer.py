@@ -169,6 +169,15 @@ class Cache(Rows):
         lengths = None if self.lengths is None else self.lengths.index_select(0, rows)
         return Cache(self._picked(self.keys, rows), self._picked(self.values, rows), lengths, self.longest)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the keys and values that have been written, where all rows have one length."""
+        if self.lengths is not None:
+            raise ValueError("rows of different lengths are not plain tensors")
+        return {"keys": self.keys[:, :, : self.longest], "values": self.values[:, :, : self.longest]}
+
+    def holding(self, tensors: dict[str, Tensor]) -> Cache:
+        return ExactCache(tensors["keys"], tensors["values"], None, tensors["keys"].shape[2])
+
     def _picked(self, buffer: Tensor, rows: Tensor) -> Tensor:
         # Zeros where rows differ in length, since a weight of 0 times uninitialised memory might be NaN.
         fresh = (buffer.new_empty if self.lengths is None else buffer.new_zeros)((len(rows), *buffer.shape[1:]))
@@ -188,6 +197,17 @@ class Cache(Rows):
         # Zeros, since a weight of 0 times uninitialised memory might be NaN.
         keys, values = (F.pad(buffer, (0, 0, 0, more)) for buffer in (self.keys, self.values))
         return dataclasses.replace(self, keys=keys, values=values)
+
+
+class ExactCache(Cache):
+    """A cache without room for more: appending copies it. Nothing in it depends on a number that Python knows, so that
+    a graph of it serves every length."""
+
+    def append(self, keys: Tensor, values: Tensor, real: Tensor | None = None) -> Cache:
+        if real is not None:
+            raise ValueError("an ExactCache has rows of one length: append without `real`")
+        longest = self.longest + keys.shape[2]
+        return ExactCache(torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2), None, longest)
 
 
 Memories = tuple[Memory, ...]  # one per layer
