@@ -60,7 +60,7 @@ TEXTS = [source for source, _ in PAIRS]
 def made(path: Path, model: dict[str, Any], task: str = "translation", **tokens: Any) -> Run:
     """A run with random weights, so large that one token is clearly the most probable; as of a trained run, it is never
     <pad> or <bos>."""
-    table = {"task": task, "data": {"name": "world"}, "tokens": {"kind": "bpe", "size": 290, **tokens}, "model": model}
+    table = {"task": task, "data": {"name": "world"}, "tokens": {"kind": "bpe", "size": 400, **tokens}, "model": model}
     recipe = parse_recipe({**table, "train": {"steps": 1}}, tasks=TASKS, folder=path.parent)
     rows = PAIRS if len(recipe.task.fields) > 1 else [(text,) for text in TEXTS]
     fields = Fields.learn(recipe.task.fields, lambda: rows, recipe.tokens, recipe.task.specials)

@@ -61,9 +61,9 @@ def held(form: Tree, tensors: Iterator[Tensor]) -> Tree:
     """Build a tree of this form that holds these tensors."""
 
     def leaf(own: Any) -> Any:
-        return (
-            next(tensors) if isinstance(own, Tensor) else own.holding({name: next(tensors) for name in own.tensors()})
-        )
+        if isinstance(own, Tensor):
+            return next(tensors)
+        return own.holding({name: next(tensors) for name in own.tensors()})
 
     return map_tensors(leaf, form, (Tensor, Rows))
 
@@ -73,11 +73,10 @@ class Parts:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.first: dict[Any, str] = {}
         self.shared: dict[str, str] = {}  # name of a part of the memory -> the first one that is the same
+        first: dict[Any, str] = {}
         for name, tensor in named(state.memory, "memory"):
-            same = (tensor.data_ptr(), tensor.shape, tensor.stride())
-            self.shared[name] = self.first.setdefault(same, name)
+            self.shared[name] = first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
 
     def tensors(self, state: State) -> Named:
         memory = {name: tensor for name, tensor in named(state.memory, "memory") if self.shared[name] == name}
