@@ -35,6 +35,14 @@ class Rows:
     def join(self, other: Any) -> Any:
         raise NotImplementedError
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what it holds as tensors by name, without room for more: their shapes say the rest."""
+        raise NotImplementedError
+
+    def holding(self, tensors: dict[str, Tensor]) -> Any:
+        """Return a part that holds these tensors and writes nothing in place."""
+        raise NotImplementedError
+
 
 def map_tensors(function: Callable[[Any], Any], tree: Tree, leaves: tuple[type, ...] = (Tensor,)) -> Tree:
     """Apply `function` to every tensor, or other leaf, of a tree; everything else is kept as it is."""

@@ -13,6 +13,7 @@ import sys
 import time
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -129,6 +130,13 @@ def package_version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def require(package: str, what: str) -> None:
+    """Refuse what needs a package of the extra `export` that is not installed."""
+    if find_spec(package) is None:
+        remedy = 'install it with pip install "regard[export]"'
+        raise UserError(f"{what} needs the package {package}, which is not installed: {remedy}.")
 
 
 def facts() -> dict[str, str]:

@@ -186,6 +186,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         sweep(place)
         beside.mkdir()
         yield beside
+        for written in sorted(beside.rglob("*"), reverse=True):  # also by a library that does not flush
+            flush_folder(written)
         flush_folder(beside)
         refuse_to_overwrite(folder)
         beside.replace(place)

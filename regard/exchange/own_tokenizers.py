@@ -10,20 +10,45 @@ from typing import Any
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Inner
 
+from regard.data.fields import TextField
 from regard.data.imported_tokens import STRIPPED
-from regard.data.pipelines import write_pipeline
+from regard.data.pipelines import write_json, write_pipeline
 from regard.data.tokens import SPLIT_WITH_SPACE, BytePairs, Listed, Tokenizer
 from regard.interface import BOS, EOS, PAD, SPECIALS, UNK, UserError
+from regard.run import Run
 
+LISTED = "vocabulary.json"  # tokens by id, where there is no tokenizer.json
 UNTYPED = "\ufffe"  # a word that no text has
+
+
+def write_sides(run: Run, folder: Path) -> None:
+    """Write the tokenizer of each side of a run in a folder of its name, with the ids of the run; or the tokens by id
+    where the `tokenizers` library cannot split a text in the same way."""
+    for side, field in run.fields.items():
+        assert isinstance(field, TextField)
+        place = folder / side
+        place.mkdir()
+        around = ["$A", SPECIALS[EOS]] if side == "source" else ["$A"]
+        if "source" not in run.fields and max(run.opening) < len(SPECIALS):
+            around = [*(SPECIALS[token] for token in run.opening), "$A"]
+        if isinstance(field.tokenizer, BytePairs | Listed) and field.tokenizer.kind != "words":
+            write_own(field.tokenizer, place, template=" ".join(around))
+        else:
+            write_json(place / LISTED, tokens_of(field.tokenizer))
+
+
+def tokens_of(tokenizer: Tokenizer) -> list[str]:
+    """Return the tokens by id, each different from the others."""
+    tokens = [*tokenizer.specials, *tokenizer.vocabulary]
+    if len(set(tokens)) < len(tokens):
+        raise UserError("This tokenizer has a token that is spelt as a special token: it cannot be exported.")
+    return tokens
 
 
 def write_own(tokenizer: Tokenizer, folder: Path, *, template: str = "$A") -> None:
     """Write a tokenizer that was trained here for `transformers`, with the same ids; `template`: what is put around a
     text, such as "<bos> $A" or "$A <eos>". Typed special tokens stay characters there, too."""
-    ids = {token: i for i, token in enumerate([*tokenizer.specials, *tokenizer.vocabulary])}
-    if len(ids) < tokenizer.size:
-        raise UserError("This tokenizer has a token that is spelt as a special token: it cannot be exported.")
+    ids = {token: i for i, token in enumerate(tokens_of(tokenizer))}
     steps: list[Any] = [normalizers.NFC()]
     if isinstance(tokenizer, BytePairs):
         inner = Inner(models.BPE(ids, tokenizer.merges))

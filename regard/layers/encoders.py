@@ -161,8 +161,8 @@ class TransformerEncoder(nn.Module):
         if self.enter is not None:
             x = self.enter(x)
         if self.first is not None:
-            x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1)
-            mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+            x = torch.cat([self.first.to(x.dtype).expand(x.shape[0], 1, -1), x], 1)
+            mask = torch.cat([mask.new_ones(mask.shape[0], 1), mask], 1)
         states, _ = self.stack(x, mask=mask[:, None], real=mask)
         return Encoded(states, mask, (), states)
 
@@ -215,10 +215,10 @@ def add_prompt(encoder: nn.Module, embed: nn.Module, length: int) -> None:
 
     def lead(encoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         source, *beside = inputs
-        ids = torch.arange(vocab, vocab + length, device=source.values.device).expand(len(source.values), -1)
+        ids = torch.arange(vocab, vocab + length, device=source.values.device).expand(source.values.shape[0], -1)
         real = torch.ones_like(ids, dtype=torch.bool)
         led = Padded(torch.cat([ids, source.values], 1), torch.cat([real, source.mask], 1))
-        return led, *(torch.cat([each.new_zeros(len(ids), length, *each.shape[2:]), each], 1) for each in beside)
+        return led, *(torch.cat([each.new_zeros(ids.shape[0], length, *each.shape[2:]), each], 1) for each in beside)
 
     def leave_out(encoder: nn.Module, inputs: tuple[Any, ...], encoded: Encoded) -> Encoded:
         first = extra_states(encoder)

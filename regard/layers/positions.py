@@ -27,6 +27,7 @@ from regard.layers.attention import Turn
 
 AddedName = Literal["sinusoidal", "learned"]  # only added to vectors, so they work without attention
 PositionName = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "t5"]
+FURTHEST = 128  # distance from which all have one bucket
 EXACT = 1e-9  # less than any two thresholds differ by
 
 
@@ -82,7 +83,8 @@ class Learned(Positions):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def add(self, x: Tensor, places: Tensor) -> Tensor:
-        if places.numel() and not places.is_meta and (last := int(places.max())) >= self.longest:
+        known = places.numel() and not places.is_meta and not torch.compiler.is_compiling()
+        if known and (last := int(places.max())) >= self.longest:
             raise UserError(
                 f"A text of {last + 1} tokens is longer than the {self.longest} learned positions: "
                 "shorten it, or train with more positions or with sinusoidal ones."
@@ -140,7 +142,7 @@ class T5(Positions):
 
     edges: Tensor  # the first distance of each bucket
 
-    def __init__(self, *, heads: int, causal: bool, buckets: int = 32, furthest: int = 128) -> None:
+    def __init__(self, *, heads: int, causal: bool, buckets: int = 32, furthest: int = FURTHEST) -> None:
         super().__init__()
         self.side = buckets if causal else buckets // 2  # buckets in each direction
         self.causal = causal

@@ -152,6 +152,8 @@ class Recurrent(nn.Module):
 
 def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
     """Unroll a cell over time: x (batch, time, input_dim) -> outputs (batch, time, hidden), final state."""
+    if torch.compiler.is_compiling():
+        return scanned(cell, x, mask, state)
     outputs = []
     steps = cell.inputs(x).transpose(0, 1).contiguous().unbind()  # time × (batch, projected), each contiguous
     with gathered(cell), cached():  # a matrix with LoRA is computed once
@@ -165,6 +167,24 @@ def unroll(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Te
             outputs.append(state[0])
     stacked = torch.stack(outputs, dim=1)  # (batch, time, hidden)
     return stacked if mask is None else stacked.masked_fill(~mask[..., None], 0.0), state
+
+
+def scanned(cell: Cell, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
+    """Unroll a cell, the same as `unroll`, as one operation of a graph that serves every length."""
+    from torch._higher_order_ops.scan import scan  # not public yet: only who exports a model depends on it
+
+    batch, time, _ = x.shape
+    real = x.new_ones(batch, time, dtype=torch.bool) if mask is None else mask
+
+    def step(before: State, now: tuple[Tensor, Tensor]) -> tuple[State, Tensor]:
+        projected, there = now  # (batch, projected), (batch, 1)
+        after = cell.step(projected, before)
+        after = tuple(torch.where(there, new, old) for new, old in zip(after, before, strict=True))
+        return after, torch.where(there, after[0], 0.0)
+
+    steps = cell.inputs(x).transpose(0, 1), real.t()[..., None]
+    final, outputs = scan(step, tuple(part.contiguous() for part in state), steps)
+    return outputs.transpose(0, 1), final
 
 
 class Trace:
@@ -218,7 +238,7 @@ def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
 
 def check(mask: Tensor) -> Tensor | None:
     """Check that the mask pads at the end; None if there is no padding."""
-    if mask.is_meta:
+    if mask.is_meta or torch.compiler.is_compiling():
         return mask  # no values to read
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise ValueError("a row of the mask turns True after it was False: pad at the end")

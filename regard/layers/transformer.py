@@ -27,6 +27,7 @@ from regard.interface import Rows
 from regard.layers.attention import Linear, Memory, MultiHead, Turn, score
 from regard.layers.dropout import Dropout
 from regard.layers.fast.packed import Product
+from regard.layers.fast.switch import kernels_run
 from regard.layers.positions import Positions
 
 
@@ -178,6 +179,17 @@ class Cache(Rows):
         kept = Cache(self.keys[:, :, :longest], self.values[:, :, :longest], lengths, longest)
         return dataclasses.replace(kept, keys=kept._picked(kept.keys, rows), values=kept._picked(kept.values, rows))
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the keys and values that have been written, where all rows have one length."""
+        if self.lengths is not None:
+            raise ValueError("rows of different lengths are not plain tensors")
+        values = {"values": self.values[:, :, : self.longest]} if self.values.shape[3] else {}
+        return {"keys": self.keys[:, :, : self.longest], **values}
+
+    def holding(self, tensors: dict[str, Tensor]) -> Cache:
+        keys = tensors["keys"]
+        return ExactCache(keys, tensors.get("values", keys[..., :0]), None, keys.shape[2])
+
     def _picked(self, buffer: Tensor, rows: Tensor) -> Tensor:
         fresh = self._fresh(buffer, len(rows), self.longest)
         torch.index_select(buffer, 0, rows, out=fresh[:, :, : self.longest])
@@ -219,6 +231,17 @@ class Cache(Rows):
         return dataclasses.replace(self, keys=keys, values=values)
 
 
+class ExactCache(Cache):
+    """A cache without room for more: appending copies it. Nothing in it depends on a number that Python knows, so that
+    a graph of it serves every length."""
+
+    def append(self, keys: Tensor, values: Tensor, real: Tensor | None = None) -> Cache:
+        if real is not None:
+            raise ValueError("an ExactCache has rows of one length: append without `real`")
+        longest = self.longest + keys.shape[2]
+        return ExactCache(torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2), None, longest)
+
+
 Memories = tuple[Memory, ...]  # one per layer
 Caches = tuple[Cache, ...]
 
@@ -240,9 +263,8 @@ def opened(memories: Memories) -> Memories:
     """Turn the mask that all memories share into numbers that are added to scores, once for all layers; into none if
     nothing is masked. Where a row is masked as a whole, it stays as it is."""
     mask = memories[0].mask
-    if mask is None or mask.is_floating_point() or mask.device.type != "cpu" or torch.is_grad_enabled():
-        return memories
-    if not bool(mask.any(-1).all()):
+    known = mask is not None and mask.device.type == "cpu" and kernels_run() and not torch.is_grad_enabled()
+    if mask is None or not known or mask.is_floating_point() or not bool(mask.any(-1).all()):
         return memories
     bias = None if bool(mask.all()) else torch.where(mask, 0.0, -torch.inf)
     return tuple(memory._replace(mask=bias, open=True) for memory in memories)

@@ -99,7 +99,7 @@ class Layer(nn.Module):
         self.told = steady(config.embedding, config.hidden)
 
     def start(self, states: Tensor) -> Tensor:
-        return states.new_zeros(len(states), self.convolution.width - 1, self.convolution.dim)
+        return states.new_zeros(states.shape[0], self.convolution.width - 1, self.convolution.dim)
 
     def forward(self, x: Tensor, own: Tensor, memory: Memory, before: Tensor) -> tuple[Tensor, Tensor]:
         """x (rows, time, hidden), own (rows, time, embedding) -> (rows, time, hidden), and the last vectors read.

@@ -75,7 +75,7 @@ class LanguageModel(nn.Module):
         """Read all but the last token of each row."""
         assert batch.target is not None
         tokens, real = batch.target.but_end().before()  # (rows, time)
-        body, latest = self.body.start(len(tokens)), self._nothing_yet(len(tokens))
+        body, latest = self.body.start(tokens.shape[0]), self._nothing_yet(tokens.shape[0])
         if tokens.shape[1]:
             _, body = self.body(self.embed(tokens), real, body)
             read = torch.cat([latest, tokens], 1)

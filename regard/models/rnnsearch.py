@@ -95,7 +95,7 @@ class AttentiveDecoder(nn.Module):
         return encoded.states[:, 0, -self.cell.hidden :]
 
     def start(self, encoded: Encoded) -> tuple[Memory, Carry]:
-        batch, begun = len(encoded.mask), torch.tanh(self.first(self.summary(encoded)))
+        batch, begun = encoded.mask.shape[0], torch.tanh(self.first(self.summary(encoded)))
         given = begun.view(batch, -1, self.cell.hidden).unbind(1)
         carry = Carry((*given, *self.cell.start(batch)[len(given) :]), self.upper.start(batch) if self.upper else ())
         return self.attention.memory(encoded.states, encoded.values, encoded.mask), carry  # type: ignore[operator]
@@ -110,7 +110,7 @@ class AttentiveDecoder(nn.Module):
         cₜ enters by its own matrix, W yₜ₋₁ + C cₜ (A.1.1), so W yₜ₋₁ can be computed for all steps together. An
         example's hypotheses are query positions of its memory.
         """
-        query = state[0].view(len(memory.values), -1, self.cell.hidden)  # (batch, width, hidden)
+        query = state[0].view(memory.values.shape[0], -1, self.cell.hidden)  # (batch, width, hidden)
         looked = tuple(part.flatten(0, 1) for part in self.look(query, memory))  # (rows, ·) each
         projected = read + self.told(looked[0])
         after = self.cell.step(projected, state)

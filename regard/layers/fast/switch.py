@@ -1,6 +1,7 @@
 """Whether fused kernels may run: they compute a whole layer in one call, with the same result as its plain form.
 
-They are faster, but opaque: code that counts operations one by one cannot see theirs.
+They are faster, but opaque: code that counts operations one by one cannot see theirs, and a graph that is exported for
+another program is made of the plain form.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
+
+import torch
 
 T = TypeVar("T")
 
@@ -31,4 +34,4 @@ def plain() -> AbstractContextManager[None]:
 
 
 def kernels_run() -> bool:
-    return not _plain.get()
+    return not torch.compiler.is_compiling() and not _plain.get()
