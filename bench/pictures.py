@@ -45,8 +45,14 @@ REGARD = (sys.executable, "-m", "regard")
 FASHION = {
     model: ("pictures", "fashion/train.npz", "--model", model, "data.flip=true", *settings)
     for model, settings in {
-        "vit": ("model.patch=7", "model.dim=192", "model.feed_forward=384", "data.crop=1", "train.epochs=28"),
-        "convnet": (),
+        "vit": (
+            *("model.patch=4", "model.dim=96", "model.feed_forward=192", "model.layers=5", "model.dropout=0"),
+            *("data.crop=1", "train.epochs=26"),
+        ),
+        "convnet": (
+            *("model.width=40", "model.blocks=2", "model.dropout=0", "train.learning_rate=0.003"),
+            *("train.weight_decay=0.05", "train.epochs=24"),
+        ),
     }.items()
 }
 EMOJI = {
