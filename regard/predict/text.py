@@ -63,7 +63,7 @@ def batches(lines: list[Line], how: Decoding) -> Iterator[list[Line]]:
 
 
 def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    """Translate each line, in order; `first_line` is the number of the first one, for the sampler's noise."""
+    """Translate each line, in order; `first_line` is the number of the first one, for the sampler."""
     how = how or run.task.decoding or Decoding()
     if how.replace_unknown and not attends(run.model):
         raise UserError(f"replace_unknown needs attention to the source, which {run.model_title} lacks: leave it out.")
