@@ -35,6 +35,9 @@ class Decoding(Settings):
     blank: str = (
         "[MASK]"  # what marks a blank in a text, for a model that fills blanks; elsewhere it is a text like others
     )
+    shortlist: Count = (  # translation: vocabulary shortlist: only the k target types most associated with each source
+        0  # type of the batch compete, and the k most frequent; scores are renormalised over them; 0: all types
+    )
     replace_unknown: bool = False  # replace each <unk> by the source word with the highest attention weight
 
     def __post_init__(self) -> None:

@@ -44,8 +44,8 @@ class Hypothesis:
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """Keep the nucleus: the smallest set of most probable tokens whose probabilities reach p; it is never empty. Of
-    equally probable tokens the first ones are kept."""
+    """Keep the nucleus: the smallest set of most probable tokens whose probabilities reach p; it is never empty. The
+    first of equally probable tokens are kept."""
     if p >= 1:
         return logits
     # NumPy's sort, which moves no indices, is several times faster than PyTorch's
