@@ -294,6 +294,12 @@ def test_it_is_bound_to_the_tokenizer_and_the_data(copy: Path) -> None:
     associations_of(run)
     other = read_tensors(folder.shortlist)[1]["bound"]
     assert other != bound and other.split()[0] == bound.split()[0]
+    folder.fields.write_text(folder.fields.read_text() + " ")
+    associations_of(run)
+    assert read_tensors(folder.shortlist)[1]["bound"].split()[0] != other.split()[0]
+    folder.fields.unlink()
+    with pytest.raises(UserError, match=r"fields.json cannot be read \(.*\): restore it"):
+        associations_of(run)
 
 
 def test_a_run_without_its_data_says_so(copy: Path, call: Call) -> None:

@@ -9,7 +9,6 @@ What belongs to what is learnt from the run's encoded training data, once, and k
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -23,6 +22,8 @@ from torch import Tensor
 from regard.checkpoint import Folder, read_tensors, write_tensors
 from regard.data.association import Associations, associate
 from regard.data.batches import Encoded
+from regard.data.files import own_file, reason
+from regard.data.text import content_hash
 from regard.interface import SPECIALS, Batch, Narrows, State, UserError
 from regard.models.design import size_of
 from regard.predict.search import Hypothesis, room
@@ -59,10 +60,13 @@ def associations_of(run: Run) -> Associations:
     if not isinstance(run.model, Narrows):
         remedy = "give one run of an encoder-decoder, or leave it out"
         raise UserError(f"shortlist needs a model that can narrow its vocabulary, which {run.name} cannot: {remedy}.")
-    tokens = hashlib.sha256(run.fields.to_json().encode()).hexdigest()
-    data = Folder(run.name).facts()["data"]
-    shapes = run.fields.shapes
-    return _associations(run.name, size_of(shapes.source), size_of(shapes.target), f"{tokens} {data}")
+    folder, shapes = Folder(run.name), run.fields.shapes
+    data = folder.facts()["data"]
+    try:
+        bound = f"{content_hash(own_file(folder.fields))} {data}"
+    except OSError as problem:
+        raise UserError(f"{folder.fields} cannot be read ({reason(problem)}): restore it.") from None
+    return _associations(run.name, size_of(shapes.source), size_of(shapes.target), bound)
 
 
 @lru_cache(maxsize=2)
