@@ -33,7 +33,7 @@ STEP = re.compile(rb"step (\d{1,15})\n")  # the first line of a sample
 FORMAT = 2  # version of a run folder's files; other versions are refused
 # temporary files that a killed process leaves: the name of a run's file between a dot and a number
 UNFINISHED = re.compile(
-    r"\.(?:config\.toml|fields\.json|environment\.json|(?:model|state)\.safetensors"
+    r"\.(?:config\.toml|fields\.json|environment\.json|(?:model|state|shortlist)\.safetensors"
     r"|(?:train|valid)(?:\.\w+\.(?:tokens|offsets)\.npy)?)\.\d+"
 )
 
@@ -51,6 +51,7 @@ class Folder:
         self.samples = self.path / "samples.txt"
         self.environment = self.path / "environment.json"
         self.data = self.path / "data"
+        self.shortlist = self.path / "shortlist.safetensors"  # what predict --shortlist learnt from the data
         self.examples = self.path / "examples"  # data given from Python
         self.tensorboard = self.path / "tensorboard"  # event files, if train.tensorboard
 

@@ -343,6 +343,13 @@ class Generates(Protocol):
 
 
 @runtime_checkable
+class Narrows(Protocol):
+    """Generates text of fewer types: `narrowed(ids)` is the same model with logits of these types only: (rows, ids)."""
+
+    def narrowed(self, ids: Tensor) -> Generates: ...
+
+
+@runtime_checkable
 class Encodes(Protocol):
     """Encodes its input as hidden states, (batch, time, dim), with the mask of real positions."""
 

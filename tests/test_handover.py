@@ -20,9 +20,10 @@ from pages import DOCS
 
 import regard
 from regard import machine
-from regard.checkpoint import Folder, write_tensors
+from regard.checkpoint import Folder
 from regard.data.fields import Fields
 from regard.data.files import write_atomically
+from regard.data.tensors import write_tensors
 from regard.exchange.ctranslate import export_spec
 from regard.exchange.onnx_graphs import export_graphs
 from regard.interface import BOS, EOS, PAD, Batch, UserError

@@ -29,8 +29,11 @@ from regard.predict.search import (
     forbid_repeats,
     generate,
     greedy,
-    keep_top_k,
     keep_top_p,
+    mixed,
+    place_at,
+    sampler,
+    uniform,
 )
 from regard.predict.text import translate
 from regard.recipe import parse_recipe
@@ -298,19 +301,6 @@ def test_each_example_has_its_own_limit():
 rows = st.lists(st.floats(-20, 20), min_size=VOCAB, max_size=VOCAB)
 
 
-@given(logits=rows, k=st.integers(1, VOCAB + 2))
-@settings(deadline=None)
-def test_top_k_keeps_the_k_likeliest(logits, k):
-    before = torch.tensor(logits, dtype=torch.float64)
-    after = keep_top_k(before, k)
-    kept = after > IMPOSSIBLE
-    assert torch.equal(after[kept], before[kept])
-    assert kept.sum() >= min(k, VOCAB)
-    if not kept.all():
-        assert before[~kept].max() < before[kept].min()
-        assert kept.sum() == k or (before == before[kept].min()).sum() > 1  # more than k only by a tie
-
-
 @given(logits=rows, p=st.floats(0.01, 0.99))
 @settings(deadline=None)
 def test_top_p_keeps_the_smallest_set_that_reaches_p(logits, p):
@@ -323,11 +313,12 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p(logits, p):
     assert probs[kept].sum() - probs[kept].min() < p + 1e-9  # one fewer would not reach it
     if not kept.all():
         assert probs[~kept].max() <= probs[kept].min()
+        ties = before == before[kept].min()
+        assert kept[ties].tolist() == sorted(kept[ties].tolist(), reverse=True)  # of equal ones, the first
 
 
 def test_filters_that_are_off_change_nothing():
     logits = torch.randn(3, VOCAB)
-    assert torch.equal(keep_top_k(logits, 0), logits)
     assert torch.equal(keep_top_p(logits, 1.0), logits)
     assert torch.equal(forbid_repeats(logits, torch.randint(VOCAB, (3, 5)), 0), logits)
 
@@ -390,7 +381,9 @@ def test_samples_have_the_distribution_they_are_sampled_from(how):
     model = Table(spread=1.0)
     logits = model.logits[3, 0].clone()
     logits[[PAD, BOS]] = IMPOSSIBLE
-    filtered = keep_top_p(keep_top_k(logits / how.temperature, how.top_k), how.top_p)
+    if how.top_k:
+        logits[logits < logits.sort().values[-how.top_k]] = IMPOSSIBLE
+    filtered = keep_top_p(logits / how.temperature, how.top_p)
     shares = filtered.softmax(-1).tolist()
     expected = {(token,): share for token, share in enumerate(shares)}
     found = draws(model, replace(how, sample=True, n_best=7, seed=1), lines=300)
@@ -430,6 +423,82 @@ def test_cold_samples_are_greedy():
     model, batch = Table(), sources(*range(KEYS))
     cold = generate(model, batch, Decoding(sample=True, temperature=1e-4), limits=limits(batch, 4))
     assert cold == generate(model, batch, Decoding(), limits=limits(batch, 4))
+
+
+def test_mixed_numbers_are_those_of_split_mix_64():
+    """The first outputs of the reference implementation (Vigna: splitmix64.c) with a seed of 0."""
+    first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert [mixed(number) for number in range(3)] == first
+    assert mixed(np.arange(3, dtype=np.uint64)).tolist() == first
+
+
+def shares(count: int, *, seed: int = 1, step: int = 0, width: int = 1) -> np.ndarray:
+    return uniform(seed, np.full(count, step), np.arange(count), width).reshape(count, width)
+
+
+def test_uniform_numbers_are_uniform_and_independent():
+    """Pairs of neighbouring seeds, steps, lines and ranks fill an 8 × 8 square evenly."""
+    count = 20_000
+    both = shares(count, width=2)
+    one = shares(count)
+    pairs = {
+        "seeds": (one, shares(count, seed=2)),
+        "steps": (one, shares(count, step=1)),
+        "lines": (one[::2], one[1::2]),
+        "ranks": (both[:, 0], both[:, 1]),
+    }
+    for first, second in pairs.values():
+        assert 0 <= min(first.min(), second.min()) <= max(first.max(), second.max()) < 1
+        cells = (first.ravel() * 8).astype(int) * 8 + (second.ravel() * 8).astype(int)
+        expected = first.size / 64
+        assert ((np.bincount(cells, minlength=64) - expected) ** 2).sum() / expected < 120  # 63 degrees: 1 in 50,000
+    assert len(np.unique(both)) == both.size  # no line has the number of another one's sample
+    assert np.array_equal(both[:, :1], one)  # the first sample of a line does not depend on how many there are
+    assert np.array_equal(uniform(1, np.zeros(2, int), np.array([7, 3]), 2), both[[7, 3]].reshape(-1, 1))
+
+
+@pytest.mark.parametrize("width", [1, 65, 1024, 1025, 8003])
+def test_the_place_of_a_share_is_where_the_running_sum_passes_it(width):
+    random = np.random.default_rng(0)
+    weights = torch.from_numpy(random.exponential(size=(1, width)) * (random.random((1, width)) < 0.7)).float()
+    weights[0, -1] = 1.0
+    shares = np.concatenate([random.random(3000), [0.0, 1e-300, 1 - 2.0**-53]])[:, None]
+    places = place_at(weights.expand(len(shares), -1), torch.from_numpy(shares))[:, 0].numpy()
+    sums = np.concatenate([[0], weights[0].double().cumsum(0).numpy()])
+    assert (weights[0, places] > 0).all()
+    assert (sums[places] <= shares[:, 0] * sums[-1] + 1e-9).all()
+    assert (shares[:, 0] * sums[-1] <= sums[places + 1] + 1e-9).all()
+    assert places[-1] == width - 1
+    assert places[-3] == int((weights[0] > 0).nonzero()[0])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [Decoding(), Decoding(temperature=0.7), Decoding(top_k=50), Decoding(top_p=0.8), Decoding(top_k=70, top_p=0.9)],
+)
+def test_samples_of_a_large_vocabulary_have_its_distribution(how):
+    """In float32, over 8,003 types, many of which are impossible; counted in 30 groups of similar probability."""
+    vocab, rows, steps = 8003, 500, 40
+    random = torch.Generator().manual_seed(3)
+    log_probs = (3 * torch.randn(1, vocab, generator=random)).log_softmax(-1)
+    log_probs[:, ::5] = IMPOSSIBLE
+    exact = log_probs[0].double() / how.temperature
+    if how.top_k:
+        exact[exact < exact.sort().values[-how.top_k]] = IMPOSSIBLE
+    expected = keep_top_p(exact, how.top_p).softmax(-1)
+    sample = sampler(replace(how, sample=True, seed=11))
+    totals, lines = torch.zeros(rows, 1), torch.arange(rows)
+    seen = torch.zeros(vocab)
+    for step in range(steps):
+        choice = sample(log_probs.expand(rows, -1), totals, lines, step)
+        assert torch.equal(choice.totals[:, 0], log_probs[0, choice.tokens])
+        seen += torch.bincount(choice.tokens, minlength=vocab)
+    assert seen[expected == 0].sum() == 0
+    order = expected.argsort(descending=True)
+    group = (expected[order].cumsum(0) * 29.999).long()
+    grouped = [torch.zeros(30).index_add_(0, group, each[order].float()) for each in (seen, expected * rows * steps)]
+    possible = grouped[1] > 0
+    assert float(((grouped[0] - grouped[1]) ** 2 / grouped[1])[possible].sum()) < 75  # at most 29 degrees: 1 in 100,000
 
 
 # Settings

@@ -167,10 +167,20 @@ class SoftmaxHead(nn.Module):
             self.register_buffer("bias", torch.zeros(vocab))
         self.smoothing = smoothing
         self.packed: Product | None = None
+        self.make: Callable[..., Product] | None = None  # what packed it
 
     def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
-        self.packed = make(self.weight, self.bias)
+        self.packed, self.make = make(self.weight, self.bias), make
         return ()
+
+    def narrowed(self, ids: Tensor) -> SoftmaxHead:
+        """Return a head that computes the logits of these types only, packed as this one is; it is not trained."""
+        weight, bias = (each.detach().index_select(0, ids) for each in (self.weight, self.bias))
+        head = SoftmaxHead(dim=weight.shape[1], vocab=len(ids), tied=nn.Parameter(weight, False), biased=False)
+        head.bias = bias
+        if self.make is not None:
+            head.pack(self.make)
+        return head
 
     def logits(self, hidden: Tensor, recent: Tensor | None = None) -> Tensor:
         if self.packed is not None and runs(hidden):

@@ -5,14 +5,15 @@ P(y | x) = ∏ₜ P(yₜ | y₁ … yₜ₋₁, x). Training feeds the reference
 
 from __future__ import annotations
 
-from typing import Protocol
+from copy import copy
+from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from regard.interface import Batch, Inside, Loss, Padded, State, Tree
+from regard.interface import Batch, Inside, Loss, Padded, State, Tree, UserError
 from regard.layers.attention import Attention
 from regard.layers.encoders import Encoded, extra_states
-from regard.layers.heads import Head, log_probs_of
+from regard.layers.heads import Head, SoftmaxHead, log_probs_of
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
 
 
@@ -31,6 +32,16 @@ class Decoder(Protocol):
     def start(self, encoded: Encoded) -> tuple[Tree, Tree]: ...
 
     def step(self, tokens: Tensor, memory: Tree, carry: Tree) -> tuple[Tensor, Tree]: ...  # (rows,) -> (rows, dim)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def with_part(module: M, name: str, part: nn.Module) -> M:
+    """Return a copy of a module that shares everything with it but this part."""
+    other = copy(module)
+    other._modules = module._modules | {name: part}
+    return other
 
 
 class EncoderDecoder(nn.Module):
@@ -68,6 +79,14 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, carry = self.decoder.step(tokens, state.memory, state.carry)
         return self.decoder.head.logits(hidden), State(state.memory, carry, state.width)
+
+    def narrowed(self, ids: Tensor) -> EncoderDecoder:
+        """Return this model with a head for these types only; all other weights are shared."""
+        if not isinstance(self.decoder.head, SoftmaxHead):
+            kind = type(self.decoder.head).__name__
+            raise UserError(f"shortlist needs a SoftmaxHead, and this model has a {kind}: leave it out.")
+        head = self.decoder.head.narrowed(ids)
+        return with_part(self, "decoder", with_part(self.get_submodule("decoder"), "head", head))
 
     def inspect(self) -> Inside:
         encoder, decoder = self.get_submodule("encoder"), self.get_submodule("decoder")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -290,19 +291,19 @@ class NGram(nn.Module):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the log-probabilities of every type, (rows, vocab): longer n-grams overwrite the shorter ones."""
         tokens = self._joined(state.carry, tokens[:, None])  # (rows, order)
-        below, numbers = self.orders[0], tokens  # a word is its own number; <pad> begins no n-gram
-        logits = below.log_prob.repeat(len(tokens), 1)
-        for grams in self.orders[1:]:
+        logits, numbers = self.orders[0].log_prob.repeat(len(tokens), 1), tokens  # a word is its own number
+        for n, (below, grams) in enumerate(pairwise(self.orders)):
+            if n:
+                numbers = self._longer(below, numbers[:, :-1], tokens[:, n:])  # <pad> begins no n-gram
             context = numbers[:, -1]
             logits += value_of(below.log_backoff, context)[:, None]
             self._lay_over(logits, grams, context)
-            below, numbers = grams, self._longer(grams, shifted(numbers), tokens)
         return logits, State(state.memory, tokens[:, 1:], state.width)
 
     def _lay_over(self, logits: Tensor, grams: Grams, context: Tensor) -> None:
         """Write the seen continuations of each row's context into its row; the context −1 has an empty slice."""
-        first = torch.searchsorted(grams.keys, context * self.vocab)
-        count = torch.searchsorted(grams.keys, (context + 1) * self.vocab) - first
+        first, end = torch.searchsorted(grams.keys, torch.stack([context, context + 1]) * self.vocab)
+        count = end - first
         row = torch.arange(len(context), device=context.device).repeat_interleave(count)
         number = torch.arange(len(row), device=context.device) + (first + count - count.cumsum(0))[row]
         logits[row, grams.keys[number] % self.vocab] = grams.log_prob[number]

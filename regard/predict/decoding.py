@@ -29,11 +29,14 @@ class Decoding(Settings):
     min_length: Tokens = 0  # fewest tokens before <eos>
     max_length: Tokens = 0  # most tokens, <eos> included; 0: twice the source plus ten, or 256 for a language model
     no_repeat: Count = 0  # never write the same n tokens twice; 0: no limit
-    seed: Seed = 0  # random seed of sampling; the noise of a line does not depend on the other lines
+    seed: Seed = 0  # random seed of sampling; the sample of a line does not depend on the other lines
     longest_source: Annotated[int, between(1, 1_000_000)] = 1000  # most tokens of an input line; a longer line is cut
     batch_tokens: Positive = 4096  # batch size: tokens of all hypotheses, padding included
     blank: str = (
         "[MASK]"  # what marks a blank in a text, for a model that fills blanks; elsewhere it is a text like others
+    )
+    shortlist: Count = (  # translation: vocabulary shortlist: only the k target types most associated with each source
+        0  # type of the batch compete, and the k most frequent; scores are renormalised over them; 0: all types
     )
     replace_unknown: bool = False  # replace each <unk> by the source word with the highest attention weight
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +21,14 @@ from regard.interface import BOS, EOS, PAD, Batch, Bounded, Generates, State, Us
 from regard.predict.decoding import Decoding
 
 IMPOSSIBLE = float("-inf")
-STRETCH = 64  # tokens whose maximum is taken together
 STAY = 0.75  # share of the examples above which those that ended stay in the batch
 NOTHING = -1  # in place of a token that was written before an example joined
+STRETCH = 64  # tokens whose maximum, or sum, is taken together
+NARROW = 1024  # tokens that are summed one by one
+RANKS = 40  # bits for the number of a line, below those for the rank of its sample
+BELOW_ONE = 1 - 2.0**-53
+BITS = 2**64 - 1
+Integers = TypeVar("Integers", int, NDArray[Any])  # an array is of uint64
 
 
 @dataclass(frozen=True)
@@ -40,21 +45,19 @@ class Hypothesis:
 # --- filters: logits in, logits out ------------------------------------------------------------------------------
 
 
-def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    if k == 0 or k >= logits.shape[-1]:
-        return logits
-    least = logits.topk(k, -1).values[..., -1:]
-    return logits.masked_fill(logits < least, IMPOSSIBLE)
-
-
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """Keep the nucleus: the smallest set of most probable tokens whose probabilities reach p; it is never empty."""
+    """Keep the nucleus: the smallest set of most probable tokens whose probabilities reach p; it is never empty. The
+    first of equally probable tokens are kept."""
     if p >= 1:
         return logits
-    ordered, order = logits.sort(-1, descending=True)
-    probs = ordered.softmax(-1)
-    before = probs.cumsum(-1) - probs
-    return logits.scatter(-1, order, ordered.masked_fill(before >= p, IMPOSSIBLE))
+    # NumPy's sort, which moves no indices, is several times faster than PyTorch's
+    ordered = torch.from_numpy(np.sort(logits.cpu().numpy())).to(logits.device).flip(-1)
+    probs = ordered.softmax(-1).double()
+    count = (probs.cumsum(-1) - probs < p).sum(-1, keepdim=True).clamp(min=1)
+    least = ordered.gather(-1, count - 1)
+    ties = logits == least
+    spare = count - (ordered > least).sum(-1, keepdim=True)  # how many of the ties are kept
+    return logits.masked_fill((logits < least) | ties & (ties.cumsum(-1) > spare), IMPOSSIBLE)
 
 
 def forbid_repeats(logits: Tensor, written: Tensor, n: int) -> Tensor:
@@ -132,20 +135,57 @@ def beam(log_probs: Tensor, totals: Tensor, lines: NDArray[Any], ages: NDArray[A
     return Choice(parents.flatten(), tokens.view(batch, -1).gather(1, places).flatten(), best)
 
 
+def mixed(number: Integers) -> Integers:
+    """Return an element of the sequence of SplitMix64 (Steele 2014), or an array of them."""
+    h = (number + 1) * 0x9E3779B97F4A7C15 & BITS
+    h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & BITS
+    h = (h ^ h >> 27) * 0x94D049BB133111EB & BITS
+    return h ^ h >> 31
+
+
+def uniform(seed: int, steps: NDArray[np.int64], lines: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """Return a number in [0, 1) for each of `width` samples of each line, (batch · width, 1). It is a hash, by integers
+    only, of (seed, step, line, rank), so that it is the same on every machine and whatever the other lines are."""
+    numbers = (np.arange(width) << RANKS) + lines[:, None]  # (batch, width)
+    once: NDArray[np.uint64] = mixed(steps.astype(np.uint64) + np.uint64(mixed(seed)))
+    bits: NDArray[np.uint64] = mixed((numbers.astype(np.uint64) + once[:, None]).reshape(-1, 1))
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def place_at(weights: Tensor, shares: Tensor) -> Tensor:
+    """Return the place where the running sum of each row passes this share, in [0, 1), of its total: (rows, 1). A
+    weight of 0 is never chosen. In a wide row the stretch is found first, since sums are faster than running sums."""
+    rows, width = weights.shape
+    if width <= NARROW:
+        return crossing(weights, shares)[0]
+    if rest := -width % STRETCH:
+        weights = torch.nn.functional.pad(weights, (0, rest))
+    weights = weights.view(rows, -1, STRETCH)
+    sizes = weights.sum(-1, dtype=torch.float64)  # (rows, stretches)
+    stretch, sums, goals = crossing(sizes, shares)
+    beyond = (sums.gather(1, stretch) - goals) / sizes.gather(1, stretch)
+    near = weights.gather(1, stretch[..., None].expand(-1, -1, STRETCH))[:, 0]
+    return stretch * STRETCH + crossing(near, (1 - beyond).clamp_(0, BELOW_ONE))[0]  # rounding might give 1
+
+
+def crossing(weights: Tensor, shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where the running sums of weights pass these shares of their last one, the sums, and the shares of it."""
+    sums = weights.double().cumsum(-1)
+    goals = sums[:, -1:] * shares
+    return torch.searchsorted(sums, goals, right=True).clamp_(max=sums.shape[1] - 1), sums, goals
+
+
 def sampler(how: Decoding) -> Chooser:
-    """Sample by the Gumbel-max trick: argmax of logits + noise, the noise a function of (seed, line, sample, step)."""
+    """Sample by inverting the cumulative distribution at a number that is a hash of (seed, line, sample, step)."""
 
     def sample(log_probs: Tensor, totals: Tensor, lines: NDArray[Any], ages: NDArray[Any]) -> Choice:
-        filtered = keep_top_p(keep_top_k(log_probs / how.temperature, how.top_k), how.top_p)
-        noise = np.empty(log_probs.shape)
-        for row in range(log_probs.shape[0]):
-            (example, rank) = divmod(row, totals.shape[1])
-            counter = [0, 0, int(ages[example]), rank]
-            generator = np.random.Generator(np.random.Philox(key=[how.seed, int(lines[example])], counter=counter))
-            noise[row] = generator.gumbel(size=log_probs.shape[1])
-        tokens = (filtered + torch.from_numpy(noise).to(filtered)).argmax(-1)
-        gained = log_probs.gather(-1, tokens[:, None])
-        return Choice(None, tokens, totals + gained.view_as(totals))
+        logits, ids = log_probs / how.temperature, None
+        if 0 < how.top_k < logits.shape[-1]:
+            logits, ids = largest(logits, how.top_k)
+        shares = torch.from_numpy(uniform(how.seed, ages, lines, totals.shape[1])).to(logits.device)
+        places = place_at(keep_top_p(logits, how.top_p).softmax(-1), shares)
+        tokens = places if ids is None else ids.gather(-1, places)  # (rows, 1)
+        return Choice(None, tokens[:, 0], totals + log_probs.gather(-1, tokens).view_as(totals))
 
     return sample
 
@@ -294,7 +334,7 @@ def generate(
     on_token: Callable[[Tensor], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode each example and return its hypotheses, best first. `limits` (batch,) is the maximum length of each, <eos>
-    included, if the model allows as many; `lines` (batch,) numbers the examples for the sampler's noise; `on_token` is
+    included, if the model allows as many; `lines` (batch,) numbers the examples for the sampler; `on_token` is
     called with the chosen token of every row."""
     search, names = Search(model, how, on_token), range(batch.size)
     search.add(batch, names=names, lines=names if lines is None else lines.tolist(), limits=limits.tolist())

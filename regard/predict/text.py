@@ -13,6 +13,7 @@ from regard.interface import EOS, UNK, Batch, Generates, UserError
 from regard.look.weights import attends, cross_attention
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.search import Hypothesis, generate, room
+from regard.predict.shortlist import Shortlisted, associations_of, shortlisted
 from regard.run import Run
 
 LONGEST_TEXT = 256  # tokens that a language model writes if max_length is 0
@@ -63,15 +64,17 @@ def batches(lines: list[Line], how: Decoding) -> Iterator[list[Line]]:
 
 
 def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
-    """Translate each line, in order; `first_line` is the number of the first one, for the sampler's noise."""
+    """Translate each line, in order; `first_line` is the number of the first one, for the sampler."""
     how = how or run.task.decoding or Decoding()
     if how.replace_unknown and not attends(run.model):
         raise UserError(f"replace_unknown needs attention to the source, which {run.model_title} lacks: leave it out.")
+    associations = associations_of(run) if how.shortlist else None
     predictions = [NO_ANSWER] * len(lines)
     tokenizer = run.tokenizer("target")
     for together in batches(readable(run, lines, how), how):
         batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
-        found = generated(run, together, batch, how, first_line)
+        narrow = shortlisted(run, associations, batch, how.shortlist) if associations else None
+        found = generated(run, together, batch, how, first_line, narrow=narrow)
         attended = _attended(run, together, found) if how.replace_unknown else {}
         for line, hypotheses in zip(together, found, strict=True):
             texts = [
@@ -83,17 +86,26 @@ def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first
 
 
 def generated(
-    run: Run, lines: list[Line], batch: Batch, how: Decoding, first_line: int, on_token: OnToken | None = None
+    run: Run,
+    lines: list[Line],
+    batch: Batch,
+    how: Decoding,
+    first_line: int,
+    on_token: OnToken | None = None,
+    narrow: Shortlisted | None = None,
 ) -> list[list[Hypothesis]]:
-    """Decode a batch and return the n-best hypotheses of each line."""
+    """Decode a batch and return the n-best hypotheses of each line; `narrow` is the model with a shortlist."""
     if not isinstance(run.model, Generates):
         raise UserError(f"{run.model_title} does not generate text (it has no step): give a run of another model.")
+    if how.shortlist and narrow is None:
+        raise UserError(f"shortlist needs a translator, and {run.model_title} is for {run.task.name}: leave it out.")
     lengths = batch.first.lengths
     usual = torch.full_like(lengths, LONGEST_TEXT) if batch.source is None else 2 * lengths + 10
     limits = torch.full_like(lengths, how.max_length) if how.max_length else usual
     numbers = torch.tensor([first_line + line.number for line in lines], device=run.device)
-    found = generate(run.model, batch, how, limits=limits, lines=numbers, on_token=on_token)
-    return [hypotheses[: how.n_best] for hypotheses in found]
+    found = generate(narrow or run.model, batch, how, limits=limits, lines=numbers, on_token=on_token)
+    best = [hypotheses[: how.n_best] for hypotheses in found]
+    return [[narrow.original(each) for each in hypotheses] for hypotheses in best] if narrow else best
 
 
 def best_of(run: Run, line: Line, hypotheses: Sequence[Hypothesis], texts: Iterable[str]) -> Prediction:
