@@ -487,10 +487,10 @@ def test_samples_of_a_large_vocabulary_have_its_distribution(how):
         exact[exact < exact.sort().values[-how.top_k]] = IMPOSSIBLE
     expected = keep_top_p(exact, how.top_p).softmax(-1)
     sample = sampler(replace(how, sample=True, seed=11))
-    totals, lines = torch.zeros(rows, 1), torch.arange(rows)
+    totals, lines = torch.zeros(rows, 1), np.arange(rows)
     seen = torch.zeros(vocab)
     for step in range(steps):
-        choice = sample(log_probs.expand(rows, -1), totals, lines, step)
+        choice = sample(log_probs.expand(rows, -1), totals, lines, np.full(rows, step))
         assert torch.equal(choice.totals[:, 0], log_probs[0, choice.tokens])
         seen += torch.bincount(choice.tokens, minlength=vocab)
     assert seen[expected == 0].sum() == 0

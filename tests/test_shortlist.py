@@ -195,7 +195,7 @@ def test_a_packed_head_is_narrowed_as_it_is_packed(precision):
     with torch.no_grad():
         head.bias.copy_(torch.randn(TARGET))
     hidden = torch.randn(5, 8)
-    pack(head, precision, least=0, alone=0)
+    pack(head, precision, least=0, small=0, large=0)
     with torch.inference_mode():
         narrow, wide = head.narrowed(IDS), head.logits(hidden)[:, IDS]
         assert narrow.packed is not None

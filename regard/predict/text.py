@@ -12,11 +12,12 @@ from regard.data.fields import MULTIPLE, TextField
 from regard.interface import EOS, UNK, Batch, Generates, UserError
 from regard.look.weights import attends, cross_attention
 from regard.predict.decoding import Decoding, Prediction
-from regard.predict.search import Hypothesis, generate, room
+from regard.predict.search import Hypothesis, Search, generate, room
 from regard.predict.shortlist import Shortlisted, associations_of, shortlisted
 from regard.run import Run
 
 LONGEST_TEXT = 256  # tokens that a language model writes if max_length is 0
+REFILL = 0.25  # share of a batch that has ended before others take its place: joining costs a copy of the state
 NEAR = 16  # previous tokens that are decoded together with the next one, more than enough
 HALF = "\ufffd"
 CHARACTERS = 100  # most characters per token, on average: the rest of a line is not tokenized
@@ -68,21 +69,66 @@ def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first
     how = how or run.task.decoding or Decoding()
     if how.replace_unknown and not attends(run.model):
         raise UserError(f"replace_unknown needs attention to the source, which {run.model_title} lacks: leave it out.")
-    associations = associations_of(run) if how.shortlist else None
+    read = readable(run, lines, how)
+    found = dict(in_batches(run, read, how, first_line) if how.shortlist else in_turn(run, read, how, first_line))
+    attended: dict[tuple[int, int], list[str]] = {}
+    if how.replace_unknown:
+        for together in batches(read, how):
+            attended |= _attended(run, together, [found[line.number] for line in together])
     predictions = [NO_ANSWER] * len(lines)
     tokenizer = run.tokenizer("target")
-    for together in batches(readable(run, lines, how), how):
-        batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
-        narrow = shortlisted(run, associations, batch, how.shortlist) if associations else None
-        found = generated(run, together, batch, how, first_line, narrow=narrow)
-        attended = _attended(run, together, found) if how.replace_unknown else {}
-        for line, hypotheses in zip(together, found, strict=True):
-            texts = [
-                tokenizer.decode(hypothesis.tokens, attended.get((line.number, rank), []))
-                for rank, hypothesis in enumerate(hypotheses)
-            ]
-            predictions[line.number] = best_of(run, line, hypotheses, texts)
+    for line in read:
+        hypotheses = found[line.number]
+        texts = [
+            tokenizer.decode(hypothesis.tokens, attended.get((line.number, rank), []))
+            for rank, hypothesis in enumerate(hypotheses)
+        ]
+        predictions[line.number] = best_of(run, line, hypotheses, texts)
     return predictions
+
+
+def in_turn(run: Run, lines: list[Line], how: Decoding, first_line: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Translate lines, longest first, and yield the number and the n-best hypotheses of each when it has ended; the
+    next ones then take its place in the batch. With several hypotheses a batch ends first: their states are large, and
+    rows of different lengths cost more than the empty places."""
+    search = Search(generating(run), how)
+    sizes: dict[int, int] = {}  # tokens of those that are under way
+    while lines or search:
+        longest = max([len(line.ids) for line in lines[:1]] + list(sizes.values()))
+        most = max(1, how.batch_tokens // ((longest + 1) * how.width))
+        if lines and (not search or (how.width == 1 and most - len(search) >= most * REFILL)):
+            together, lines = lines[: most - len(search)], lines[most - len(search) :]
+            numbers = [line.number for line in together]
+            sizes.update((line.number, len(line.ids)) for line in together)
+            batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
+            limits = limits_of(batch, how).tolist()
+            search.add(batch, names=numbers, lines=[first_line + number for number in numbers], limits=limits)
+        for number, hypotheses in search.step():
+            del sizes[number]
+            yield number, hypotheses[: how.n_best]
+
+
+def in_batches(run: Run, lines: list[Line], how: Decoding, first_line: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Translate lines, each batch with a shortlist of its own."""
+    associations = associations_of(run)
+    for together in batches(lines, how):
+        batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
+        narrow = shortlisted(run, associations, batch, how.shortlist)
+        found = generated(run, together, batch, how, first_line, narrow=narrow)
+        yield from zip((line.number for line in together), found, strict=True)
+
+
+def generating(run: Run) -> Generates:
+    if not isinstance(run.model, Generates):
+        raise UserError(f"{run.model_title} does not generate text (it has no step): give a run of another model.")
+    return run.model
+
+
+def limits_of(batch: Batch, how: Decoding) -> Tensor:
+    """Return the maximum length of each output in tokens, <eos> included: (batch,)."""
+    lengths = batch.first.lengths
+    usual = torch.full_like(lengths, LONGEST_TEXT) if batch.source is None else 2 * lengths + 10
+    return torch.full_like(lengths, how.max_length) if how.max_length else usual
 
 
 def generated(
@@ -95,15 +141,11 @@ def generated(
     narrow: Shortlisted | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode a batch and return the n-best hypotheses of each line; `narrow` is the model with a shortlist."""
-    if not isinstance(run.model, Generates):
-        raise UserError(f"{run.model_title} does not generate text (it has no step): give a run of another model.")
+    model = generating(run)
     if how.shortlist and narrow is None:
         raise UserError(f"shortlist needs a translator, and {run.model_title} is for {run.task.name}: leave it out.")
-    lengths = batch.first.lengths
-    usual = torch.full_like(lengths, LONGEST_TEXT) if batch.source is None else 2 * lengths + 10
-    limits = torch.full_like(lengths, how.max_length) if how.max_length else usual
     numbers = torch.tensor([first_line + line.number for line in lines], device=run.device)
-    found = generate(narrow or run.model, batch, how, limits=limits, lines=numbers, on_token=on_token)
+    found = generate(narrow or model, batch, how, limits=limits_of(batch, how), lines=numbers, on_token=on_token)
     best = [hypotheses[: how.n_best] for hypotheses in found]
     return [[narrow.original(each) for each in hypotheses] for hypotheses in best] if narrow else best
 
