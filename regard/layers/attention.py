@@ -308,7 +308,11 @@ class MultiHead(nn.Module):
     def memory(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
         """keys (batch, source, key_dim), values (batch, source, value_dim); mask as for Attention, or numbers for each
         head, (batch or 1, heads, target, source), that are added to the scores."""
-        each = self._split(self.key(keys)), self._split(self.value(values))  # (batch, heads, source, head_dim)
+        return self.remember(self.key(keys), self.value(values), mask)
+
+    def remember(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Memory:
+        """The memory of keys and values that are projected already: (batch, source, heads · head_dim)."""
+        each = self._split(keys), self._split(values)  # (batch, heads, source, head_dim)
         if not torch.is_grad_enabled():  # every step of decoding reads them
             each = each[0].contiguous(), each[1].contiguous()
         return self.attention.memory(*each)._replace(mask=for_heads(mask))

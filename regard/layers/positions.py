@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -24,10 +25,12 @@ from torch.nn import functional
 from regard.config import choose
 from regard.interface import UserError
 from regard.layers.attention import Turn
+from regard.layers.fast.switch import kernels_run
 
 AddedName = Literal["sinusoidal", "learned"]  # only added to vectors, so they work without attention
 PositionName = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "t5"]
 FURTHEST = 128  # distance from which all have one bucket
+SHORTEST = 64  # places of a table that is kept for decoding
 EXACT = 1e-9  # less than any two thresholds differ by
 
 
@@ -68,9 +71,25 @@ class Sinusoidal(Positions):
 
     def codes(self, places: Tensor, like: Tensor) -> Tensor:
         """Return p(i) of each place, on the device of `like` and at least in float32: (…, time, dim)."""
-        angles = _angles(places, self.dim, like)  # (…, time, ⌈dim / 2⌉)
-        waves = torch.stack((angles.sin(), angles.cos()), -2 if self.halves else -1)
-        return waves.flatten(-2)[..., : self.dim]
+        exact = torch.promote_types(like.dtype, torch.float32)
+        if torch.is_grad_enabled() or places.device.type != "cpu" or not kernels_run() or not places.numel():
+            return _waves(places, self.dim, self.halves, exact)
+        last = int(places.max())  # decoding asks for one place at a time
+        size = max(SHORTEST, 1 << last.bit_length())
+        return functional.embedding(places, _table(size, self.dim, self.halves, exact))
+
+
+def _waves(places: Tensor, dim: int, halves: bool, exact: torch.dtype) -> Tensor:
+    angles = _angles(places, dim, exact)  # (…, time, ⌈dim / 2⌉)
+    waves = torch.stack((angles.sin(), angles.cos()), -2 if halves else -1)
+    return waves.flatten(-2)[..., :dim]
+
+
+@lru_cache(maxsize=8)
+def _table(size: int, dim: int, halves: bool, exact: torch.dtype) -> Tensor:
+    """The codes of the first places, (size, dim)."""
+    with torch.inference_mode(False):
+        return _waves(torch.arange(size), dim, halves, exact)
 
 
 class Learned(Positions):
@@ -106,7 +125,8 @@ class Rotary(Positions):
         self.dim = dim  # width of a head
 
     def turn(self, x: Tensor, places: Tensor) -> Turn:
-        angles = _angles(places, self.dim, x).unsqueeze(-3)  # ([rows,] 1, time, dim / 2)
+        exact = torch.promote_types(x.dtype, torch.float32)  # half precision has no integers beyond 2048
+        angles = _angles(places, self.dim, exact).unsqueeze(-3)  # ([rows,] 1, time, dim / 2)
         turns = torch.polar(torch.ones_like(angles), angles)  # with complex numbers a rotation is one product
 
         def turn(x: Tensor) -> Tensor:
@@ -168,10 +188,9 @@ def _distances(queries: Tensor, keys: Tensor) -> Tensor:
     return keys - queries.reshape(-1, 1, queries.shape[-1], 1)
 
 
-def _angles(places: Tensor, dim: int, like: Tensor) -> Tensor:
+def _angles(places: Tensor, dim: int, exact: torch.dtype) -> Tensor:
     """Compute i / 10000^(2j/dim): (…, time) -> (…, time, ⌈dim / 2⌉)."""
-    exact = torch.promote_types(like.dtype, torch.float32)  # half precision has no integers beyond 2048
-    pairs = torch.arange(0, dim, 2, device=like.device, dtype=exact)
+    pairs = torch.arange(0, dim, 2, device=places.device, dtype=exact)
     return places.to(exact)[..., None] / 10000 ** (pairs / dim)
 
 

@@ -26,7 +26,7 @@ from regard.config import choose
 from regard.interface import Rows
 from regard.layers.attention import Linear, Memory, MultiHead, Turn, score
 from regard.layers.dropout import Dropout
-from regard.layers.fast.packed import Product
+from regard.layers.fast.packed import Product, joined, runs
 from regard.layers.fast.switch import kernels_run
 from regard.layers.positions import Positions
 
@@ -398,11 +398,25 @@ class Stack(nn.Module):
         self.entry = norm_of(normalisation, dim, epsilon) if entry else None
         self.positions = Positions() if positions is None else positions
         self.dropout = Dropout(dropout)
+        self.together: Product | None = None  # keys and values of every layer's cross-attention in one packed product
+
+    def crossings(self) -> list[MultiHead]:
+        return [block.cross_attention for block in self.blocks if block.cross_attention is not None]
+
+    def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
+        linears = tuple(linear for each in self.crossings() for linear in (each.key, each.value))
+        self.together = joined(make, linears) if linears else None
+        return linears
 
     def memories(self, states: Tensor, mask: Tensor | None) -> Memories:
         """Prepare each layer's cross-attention: states (batch, source, dim), mask (batch, source)."""
-        attentions = (block.cross_attention for block in self.blocks)
-        return tuple(attention.memory(states, states, mask) for attention in attentions if attention is not None)
+        crossings = self.crossings()
+        if self.together is None or not runs(states):
+            return tuple(each.memory(states, states, mask) for each in crossings)
+        widths = [linear.out_features for each in crossings for linear in (each.key, each.value)]
+        parts = torch.split(self.together(states), widths, -1)
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return tuple(each.remember(keys, values, mask) for each, (keys, values) in zip(crossings, pairs, strict=True))
 
     def forward(
         self,
