@@ -78,9 +78,11 @@ def joined(tree: Tree, other: Tree) -> Tree:
     if isinstance(tree, Tensor):
         sizes = [max(pair) for pair in zip(tree.shape[1:], other.shape[1:], strict=True)]
         return torch.cat([padded_to(tree, sizes), padded_to(other, sizes)])
-    if isinstance(tree, tuple | list):
-        branches = [joined(*pair) for pair in zip(tree, other, strict=True)]
-        return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)
+    if isinstance(tree, tuple):
+        branches = (joined(*pair) for pair in zip(tree, other, strict=True))
+        return type(tree)(*branches) if type(tree) is not tuple else tuple(branches)
+    if isinstance(tree, list):
+        return [joined(*pair) for pair in zip(tree, other, strict=True)]
     if isinstance(tree, dict):
         return {name: joined(branch, other[name]) for name, branch in tree.items()}
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
