@@ -1,7 +1,7 @@
 # make setup   the environment: .venv/bin/regard
 # make demo    trains a translator on the built-in corpus, translates, draws an alignment
 # make test    style, types and tests
-# make bench   how fast it is, beside JoeyNMT and MarianMT in a venv of their own; REGARD_DATA must hold multi30k/
+# make bench   how fast it is, beside JoeyNMT, MarianMT and CTranslate2; REGARD_DATA must hold multi30k/
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -41,9 +41,10 @@ bench/.venv/ready: bench/requirements.txt
 	bench/.venv/bin/pip install --quiet --requirement bench/requirements.txt
 	touch $@
 
-bench: multi30k setup bench/.venv/ready
+bench: multi30k .venv/peers bench/.venv/ready
 	$(BIN)/python bench/check.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/decoding.py translation
 
 clean:
 	rm -rf .venv bench/.venv build *.egg-info

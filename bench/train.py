@@ -25,9 +25,12 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from children import Child
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / ".venv" / "bin" / "python"
@@ -130,7 +133,8 @@ def contend(folder: Path, model_name: str, row: str) -> None:
     model = training.model
     gate.facts = common.size_of(model, lookup=None if model_name == "transformer" else model.encoder.embed)
     gate.facts["precision"] = training.config.precision
-    steps = train_steps(training, batches, validate=session.validate, save_best=session.save_best)
+    validate = partial(session.corpus.validate, session.run, session.encoded["valid"])
+    steps = train_steps(training, batches, validate=validate, save_best=session.save_best)
     while True:
         gate.wait()
         next(steps)
@@ -167,46 +171,26 @@ class Contender:
     cores: list[float] = field(default_factory=list)  # that it had, on average, in each round
     facts: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
+    child: Child | None = None
 
     def start(self, folder: Path, threads: int) -> None:
         """Loads and warms up; returns when it waits."""
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", **self.environment}
+        environment = {"OMP_NUM_THREADS": str(threads), **self.environment}
         if self.row == "like":
             environment["GOMP_SPINCOUNT"] = "10000"  # regard/__init__.py sets it for regard
-        self.errors = folder / f"{self.name}-{self.row}.log"
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for the one who then ends them all
-            )
-        self.facts = self._answer()
+        title, log = f"{self.name} ({ROWS.get(self.row, self.row)})", folder / f"{self.name}-{self.row}.log"
+        self.child = Child(title, self.command, log=log, environment=environment)
+        self.facts = self.child.answer()
 
     def go(self, batches: int) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(f"go {batches}\n")
-        self.process.stdin.flush()
-        answer = self._answer()
+        assert self.child
+        answer = self.child.ask(f"go {batches}")
         self.rates.append(answer["done"] / answer["seconds"])
         self.cores.append(answer["busy"] / answer["seconds"])
 
     def stop(self) -> None:
-        if "process" in self.__dict__:
-            self.process.kill()
-            self.process.wait()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        if not line:
-            last = "\n".join(self.errors.read_text().splitlines()[-15:])
-            sys.exit(f"{self.name} ({ROWS.get(self.row, self.row)}) ended before it answered; its last words:\n{last}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        if self.child:
+            self.child.stop()
 
 
 def contenders(folder: Path, model_name: str, peers: str) -> list[Contender]:

@@ -6,11 +6,9 @@ waits. At each line "go K" on its standard input it works through its next K bat
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -73,14 +71,6 @@ def size_of(model: nn.Module, *, lookup: nn.Module | None) -> dict[str, int]:
     matrices = sum(parameter.numel() for parameter in trained if parameter.dim() > 1)
     looked_up = sum(parameter.numel() for parameter in lookup.parameters()) if lookup else 0
     return {"parameters": sum(parameter.numel() for parameter in trained), "matmul_parameters": matrices - looked_up}
-
-
-def tune_allocator() -> None:
-    """As regard.machine.tune_allocator does it, for processes that do not have regard."""
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        for name, value in ((-3, 1 << 30), (-1, (1 << 31) - 1), (-2, 1 << 26)):  # mmap, trim, top pad
-            libc.mallopt(name, value)
 
 
 def bare_loop(

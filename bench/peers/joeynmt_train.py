@@ -16,6 +16,7 @@ from typing import Any
 import common
 import joeynmt.__main__
 import torch
+import turns
 from joeynmt.batch import Batch
 from joeynmt.config import parse_global_args
 from joeynmt.model import build_model
@@ -77,7 +78,7 @@ def shipped(folder: Path, model_name: str, settings: dict[str, Any], gate: commo
 
 
 def like(folder: Path, model_name: str, settings: dict[str, Any], gate: common.Gate) -> None:
-    common.tune_allocator()
+    turns.tune_allocator()
     arguments = parse_global_args(settings)
     source_words, target_words = build_vocab(settings["data"])
     model = build_model(settings["model"], source_words, target_words)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import common
+import turns
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 from transformers.trainer_pt_utils import LabelSmoother
@@ -17,7 +18,7 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 def main(folder: Path, model_name: str, row: str) -> None:
     if row == "like":
-        common.tune_allocator()
+        turns.tune_allocator()
     setup = common.read_setup(folder)
     size = setup["models"][model_name]
     each_side = dict(layers=size["layers"], attention_heads=size["heads"], ffn_dim=size["feed_forward"])
