@@ -267,7 +267,7 @@ class State:
         return dataclasses.replace(self.pick(rows), memory=picked(self.memory, examples))
 
     def join(self, other: State) -> State:
-        """Put the examples of another state, of the same width, after these: they go on together."""
+        """Put the examples of another state, of the same width, after these: they continue together."""
         return State(joined(self.memory, other.memory), joined(self.carry, other.carry), self.width)
 
 
