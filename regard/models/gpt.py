@@ -91,7 +91,7 @@ class CausalStack(nn.Module):
                 hidden = torch.cat([rest[:, -1:], late[:, -1:]])
                 return hidden.index_select(0, order), picked(joined(kept, again), order)
         hidden, caches = self.stack(x, caches=caches)
-        return hidden, (caches, seen.append(x[:, None], x.new_empty(len(x), 1, time, 0)))
+        return hidden, (caches, seen.append(x[:, None], x.new_empty(x.shape[0], 1, time, 0)))
 
 
 def build(config: Config, shapes: Shapes) -> WindowedModel | EncoderWithHead:
