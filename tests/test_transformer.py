@@ -504,6 +504,17 @@ def test_a_cache_writes_in_place_until_it_is_full() -> None:
     assert torch.equal(longer.keys[:, :, cache.longest : longer.longest], many)
 
 
+def test_rows_that_become_ragged_never_show_memory_that_was_not_written() -> None:
+    """A masked position has a weight of 0, but 0 times NaN is NaN."""
+    unwritten = torch.full((2, HEADS, 8, 2), torch.nan)
+    cache = Cache(unwritten, unwritten.clone(), None, 0).append(random(2, HEADS, 3, 2), random(2, HEADS, 3, 2))
+    real = torch.tensor([[True, True], [True, False]])
+    cache = cache.append(random(2, HEADS, 2, 2), random(2, HEADS, 2, 2), real)
+    cache = cache.append(random(2, HEADS, 1, 2), random(2, HEADS, 1, 2))
+    assert cache.row_lengths().tolist() == [6, 5] and cache.longest == 6
+    assert cache.keys[:, :, :6].isfinite().all() and cache.values[:, :, :6].isfinite().all()
+
+
 def test_the_mask_of_a_cache_is_what_is_written() -> None:
     empty = torch.zeros(3, HEADS, 8, 2)
     cache = Cache(empty, empty.clone(), torch.tensor([2, 0, 4]), 4)

@@ -153,10 +153,12 @@ class Cache(Rows):
 
         With real (rows, time), padded at the end, only real ones count; the next append overwrites the rest.
         """
+        if self.lengths is None and real is not None:
+            return self._ragged().append(keys, values, real)
         rows, _, time, _ = keys.shape
         longest = self.longest + time
         grown = self._with_room_for(longest)
-        if self.lengths is None and real is None:
+        if self.lengths is None:
             grown.keys[:, :, self.longest : longest] = keys
             grown.values[:, :, self.longest : longest] = values
             return Cache(grown.keys, grown.values, None, longest)
@@ -221,6 +223,11 @@ class Cache(Rows):
         """Return the positions in each row, (rows,)."""
         same = torch.full(self.keys.shape[:1], self.longest, device=self.keys.device)
         return same if self.lengths is None else self.lengths
+
+    def _ragged(self) -> Cache:
+        """The same cache, whose rows may differ in length from now on: without room, so that new room is zeros."""
+        keys, values = self.keys[:, :, : self.longest], self.values[:, :, : self.longest]
+        return Cache(keys, values, self.row_lengths(), self.longest)
 
     def _with_room_for(self, longest: int) -> Cache:
         if longest <= self.keys.shape[2]:
