@@ -506,7 +506,7 @@ def test_a_cache_writes_in_place_until_it_is_full() -> None:
 
 def test_rows_that_become_ragged_never_show_memory_that_was_not_written() -> None:
     """A masked position has a weight of 0, but 0 times NaN is NaN."""
-    unwritten = torch.full((2, HEADS, 8, 2), torch.nan)
+    unwritten = torch.full((2, HEADS, 8, 2), torch.nan, dtype=torch.float64)
     cache = Cache(unwritten, unwritten.clone(), None, 0).append(random(2, HEADS, 3, 2), random(2, HEADS, 3, 2))
     real = torch.tensor([[True, True], [True, False]])
     cache = cache.append(random(2, HEADS, 2, 2), random(2, HEADS, 2, 2), real)
