@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import torch
+from decoding import SOURCE, TARGET, TRANSFORMERS, VOCAB
 from torch.profiler import ProfilerActivity, profile
 
 from regard import machine
@@ -24,11 +25,7 @@ from regard.models import MODELS
 from regard.predict.decoding import Decoding
 from regard.predict.search import generate
 
-VOCAB, SOURCE, TARGET = 8000, 24, 32
-SIZES = {
-    "base": {"dim": 512, "heads": 8, "feed_forward": 2048, "layers": 6},
-    "small": {"dim": 256, "heads": 4, "feed_forward": 1024, "layers": 3},
-}
+SIZES = dict(zip(("base", "small"), TRANSFORMERS.values(), strict=True))
 KINDS = {  # the first that an operator's name contains
     "products": ("linear", "addmm", "int8pack"),
     "attention": ("bmm", "attention"),
