@@ -1,6 +1,6 @@
 """The training loop, for every model that Learns. It yields Progress; callers print, save and plot.
 
-Each step: gradients of −Σ log p / tokens over `accumulate` batches;  g ← min(1, θ/‖g‖) g;  AdamW (Loshchilov 2019).
+Each step: gradients of −Σ log p / tokens over `accumulate` batches;  g ← min(1, θ/‖g‖) g;  `Optimiser`.
 Everything the next step depends on is in `Training`.
 """
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from regard.config import ABOVE_0, Amount, Count, Positive, Settings, Share, between
 from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError
 from regard.score.metrics import LOSS, Metric
+from regard.train.optimiser import ADAMW, MUON, Optimiser, OptimiserName, hidden_matrices
 from regard.train.schedule import ScheduleName
 from regard.train.tuning import Tune, Tuning
 from regard.train.weights import Weights, learnt, leaves, load_weights, misfit, restored, taken
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's names for its state of each parameter
 Precision = Literal["auto", "float32", "bfloat16"]
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training; the first one reached does
 Decay = Annotated[float, between(0.01, 1.0)]
@@ -38,6 +38,7 @@ class TrainConfig(Settings):
     flops: Amount = 0.0  # stop after about this many floating-point operations in matrix products; 0: no limit
     batch_tokens: Positive = 4096  # tokens in a batch, padding included, on the longer side
     accumulate: Positive = 1  # gradient accumulation: batches whose gradients make one step
+    optimiser: OptimiserName = "adamw"  # adamw, or muon (orthogonal updates) for the matrices of hidden layers
     learning_rate: Annotated[float, ABOVE_0] = 1e-3  # the highest learning rate, reached after warm-up
     schedule: ScheduleName = "inverse-sqrt"  # learning-rate schedule: constant, inverse-sqrt, linear, cosine
     warmup: Count = 400  # steps in which the learning rate rises linearly
@@ -110,14 +111,23 @@ class Training:
         named = [(n, p) for n, p in self.model.named_parameters() if n in shares]
         modules = self.model.modules()
         paces = {p: m.pace for m in modules if isinstance(m, Paced) for p in m.parameters(recurse=False)}
-        alike: dict[tuple[float, float], dict[str, nn.Parameter]] = {(0.0, 1.0): {}}  # by decay and pace
-        for n, p in named:  # a model that counts has none, and the optimiser still needs a group
+        turned = hidden_matrices(self.model) if self.config.optimiser == "muon" else set()
+        # by decay, pace and whether Muon trains them; a model that counts has none, and the optimiser needs a group
+        alike: dict[tuple[float, float, bool], dict[str, nn.Parameter]] = {(0.0, 1.0, False): {}}
+        for n, p in named:
             decay = self.config.weight_decay if p.dim() > 1 else 0.0
-            alike.setdefault((decay, paces.get(p, 1.0) * shares[n]), {})[n] = p
-        groups = [{"params": [*own.values()], "weight_decay": d, "pace": pace} for (d, pace), own in alike.items()]
+            alike.setdefault((decay, paces.get(p, 1.0) * shares[n], p in turned), {})[n] = p
+        groups: list[dict[str, Any]] = [
+            {"params": [*own.values()], "weight_decay": decay, "pace": pace, "muon": muon}
+            for (decay, pace, muon), own in alike.items()
+        ]
         self.parameters = {n: p for own in alike.values() for n, p in own.items()}
-        self.optimiser = torch.optim.AdamW(
-            groups, lr=self.config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=self.device.type != "mps"
+        self.moments = {n: MUON if muon else ADAMW for (*_, muon), own in alike.items() for n in own}
+        self.optimiser = Optimiser(
+            groups,
+            lr=self.config.learning_rate,
+            fused=self.device.type != "mps",
+            dtype=torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32,
         )
         self.smoothed = {n: p.detach().clone() for n, p in named} if self.config.smooth else {}
         self.thaw()
@@ -183,8 +193,9 @@ class Training:
         if not isinstance(self.model, Fits):
             load_weights(self.model, taken(tensors, "model."))
         for name, parameter in self.parameters.items():
-            if f"optimiser.step.{name}" in tensors:
-                self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in MOMENTS}
+            kinds = self.moments[name]
+            if f"optimiser.{kinds[0]}.{name}" in tensors:
+                self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in kinds}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
         self.smoothed = taken(tensors, "smoothed.")
         self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
@@ -213,9 +224,9 @@ class Training:
     def _expected(self, tensors: Weights, facts: dict[str, Any], carried: list[Tensor]) -> Weights:
         """Return tensors of the expected names, shapes and types. Only what got a gradient has moments."""
         moments = {
-            name: {**dict.fromkeys(MOMENTS, parameter), "step": torch.tensor(0.0)}
+            name: {kind: torch.tensor(0.0) if kind == "step" else parameter for kind in self.moments[name]}
             for name, parameter in self.parameters.items()
-            if any(f"optimiser.{kind}.{name}" in tensors for kind in MOMENTS)
+            if any(f"optimiser.{kind}.{name}" in tensors for kind in self.moments[name])
         }
         snapshots = [learnt(self.model)] * facts["snapshots"]
         return self._named(moments, snapshots, carried if facts["carried"] else [])

@@ -1,0 +1,83 @@
+"""Optimisers: AdamW, and Muon, which trains the matrices of hidden layers by orthogonal updates.
+
+adamw   θ ← θ − γ (m̂ / (√v̂ + ε) + λθ)                                                               Loshchilov 2019
+muon    B ← μB + (1 − μ)g;   θ ← θ − γ (0.2 √max(rows, columns) · orthogonal(μB + (1 − μ)g) + λθ)        Jordan 2024
+        orthogonal(U Σ Vᵀ) ≈ U Vᵀ, by five steps of a polynomial: X ← aX + (bA + cA²)X with A = XXᵀ
+        the factor gives an update the size that AdamW's has, so that one learning rate serves both      Liu 2025, 2.2
+
+A hidden layer is a linear layer, a convolution or a recurrent cell. Embeddings, biases, norms and matrices that are
+narrow or long, such as output layers, learn by AdamW in either case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.layers.cells import Cell
+
+OptimiserName = Literal["adamw", "muon"]
+ADAMW, MUON = ("step", "exp_avg", "exp_avg_sq"), ("momentum",)  # what each keeps of a parameter
+MOMENTUM = 0.95
+QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: small singular values grow fast, all end between 0.7 and 1.2
+ROUNDS = 5
+NARROW, LONG = 16, 16  # least width of a matrix, and how many times as long as wide it may be
+
+
+def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
+    """Return the matrices of hidden layers; a convolution's is (outputs, inputs · places)."""
+    layers = (module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | Cell))
+    every = {weight for layer in layers for weight in layer.parameters(recurse=False) if weight.dim() > 1}
+    return {weight for weight in every if is_balanced(weight)}
+
+
+def is_balanced(weight: Tensor) -> bool:
+    short, long = sorted((len(weight), weight.numel() // max(1, len(weight))))
+    return short >= NARROW and long <= LONG * short
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Return the matrix with singular values of about 1: (rows, columns) -> (rows, columns)."""
+    wide = len(matrix) <= matrix.shape[1]
+    x = matrix if wide else matrix.T
+    x = x / (torch.linalg.vector_norm(x) + 1e-7)
+    a, b, c = QUINTIC
+    for _ in range(ROUNDS):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x if wide else x.T
+
+
+class Optimiser(torch.optim.AdamW):
+    """AdamW; the groups of parameters with `muon` learn by Muon. Products are computed in `dtype`."""
+
+    def __init__(self, groups: list[dict[str, Any]], *, lr: float, fused: bool, dtype: torch.dtype) -> None:
+        super().__init__(groups, lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused)
+        self.dtype = dtype
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        every = self.param_groups
+        try:
+            self.param_groups = [group for group in every if not group["muon"]]
+            found: float | None = super().step(closure)
+        finally:
+            self.param_groups = every
+        for group in every:
+            if group["muon"]:
+                for weight in group["params"]:
+                    if weight.grad is not None:
+                        self._turn(weight, group["lr"], group["weight_decay"])
+        return found
+
+    def _turn(self, weight: Tensor, rate: float, decay: float) -> None:
+        gradient, state = weight.grad, self.state[weight]
+        assert gradient is not None
+        momentum = state.setdefault("momentum", torch.zeros_like(weight)).lerp_(gradient, 1 - MOMENTUM)
+        wanted = gradient.lerp(momentum, MOMENTUM).flatten(1)
+        update = orthogonal(wanted.to(self.dtype)).to(weight.dtype).reshape(weight.shape)
+        weight.mul_(1 - rate * decay).add_(update, alpha=-rate * 0.2 * sqrt(max(wanted.shape)))
