@@ -47,12 +47,12 @@ FASHION = {
     for model, settings in {
         "vit": (
             *("model.patch=4", "model.dim=96", "model.feed_forward=192", "model.layers=5", "model.dropout=0"),
-            *("model.pool=mean", "model.positions=sinusoidal-2d", "data.crop=1", "train.optimiser=muon"),
-            *("train.learning_rate=0.002", "train.weight_decay=0.05", "train.epochs=15"),
+            *("model.pool=mean", "model.positions=sinusoidal-2d", "data.crop=1"),
+            *("train.weight_decay=0.6", "train.epochs=13"),
         ),
         "convnet": (
-            *("model.width=40", "model.blocks=2", "model.dropout=0", "train.optimiser=muon"),
-            *("train.learning_rate=0.003", "train.weight_decay=0.05", "train.epochs=13"),
+            *("model.width=40", "model.blocks=2", "model.dropout=0"),
+            *("train.weight_decay=0.4", "train.epochs=11"),
         ),
     }.items()
 }

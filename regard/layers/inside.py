@@ -1,4 +1,4 @@
-"""Finds the attentions, recurrent layers and embeddings of a module, for `look`."""
+"""Finds the attentions, recurrent layers, embeddings and matrices of a module."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from regard.layers.recurrent import Recurrent
 def attentions_in(module: nn.Module) -> list[Attention]:
     """List them in module order, so the first layer first."""
     return [part for part in module.modules() if isinstance(part, Attention)]
+
+
+def matrices_in(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
+    """Yield the matrices of linear layers, convolutions and recurrent cells: the path of the layer, the layer, the name
+    and the weight. A convolution's is (outputs, inputs, …)."""
+    for path, part in module.named_modules():
+        if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d | Cell):
+            yield from ((path, part, name, own) for name, own in part.named_parameters(recurse=False) if own.dim() > 1)
 
 
 def seen(

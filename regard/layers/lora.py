@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from regard.interface import UserError
-from regard.layers.cells import Cell
+from regard.layers.inside import matrices_in
 
 ALPHA = 16.0  # so that another rank needs no other learning rate
 PARTS = re.compile(r"parametrizations\.(\w+)\.(original|0\.a|0\.b)$")  # the names of W, A and B that are saved
@@ -38,13 +38,7 @@ def added(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def add_low_rank(model: nn.Module, rank: int, wanted: Callable[[str], bool]) -> None:
     """Add a change of low rank to the matrices of every attention, feed-forward network, recurrence and convolution
     whose path is wanted."""
-    found = [
-        (module, name, weight)
-        for path, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | Cell) and wanted(path)
-        for name, weight in module.named_parameters(recurse=False)
-        if weight.dim() > 1
-    ]
+    found = [(module, name, weight) for path, module, name, weight in matrices_in(model) if wanted(path)]
     most = max((min(weight.flatten(1).shape) for _, _, weight in found), default=rank)
     if rank > most:
         raise UserError(f"train.rank = {rank} is above {most}, the highest rank of the matrices: choose a lower one.")

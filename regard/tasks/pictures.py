@@ -196,8 +196,8 @@ def new(asked: Request) -> Made:
         epochs=max(16, recipe.train.epochs),
         batch_tokens=BATCH,
         optimiser="muon",
-        learning_rate=2e-3 if "patch" in values_of(recipe.model) else 3e-3,
-        weight_decay=0.05,
+        learning_rate=3e-3,
+        weight_decay=0.5,
         validate_every=max(10, an_epoch),
     )
     reasons["train.optimiser"] = "networks that read pictures learn in fewer steps with Muon than with AdamW."

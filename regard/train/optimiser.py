@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.layers.cells import Cell
+from regard.layers.inside import matrices_in
 
 OptimiserName = Literal["adamw", "muon"]
 ADAMW, MUON = ("step", "exp_avg", "exp_avg_sq"), ("momentum",)  # what each keeps of a parameter
@@ -29,13 +29,12 @@ NARROW, LONG = 16, 16  # least width of a matrix, and how many times as long as 
 
 
 def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
-    """Return the matrices of hidden layers; a convolution's is (outputs, inputs · places)."""
-    layers = (module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | Cell))
-    every = {weight for layer in layers for weight in layer.parameters(recurse=False) if weight.dim() > 1}
-    return {weight for weight in every if is_balanced(weight)}
+    """Return the matrices of hidden layers."""
+    return {weight for *_, weight in matrices_in(model) if is_balanced(weight)}
 
 
 def is_balanced(weight: Tensor) -> bool:
+    """Whether a matrix is neither narrow nor long; a convolution's is read as (outputs, inputs · places)."""
     short, long = sorted((len(weight), weight.numel() // max(1, len(weight))))
     return short >= NARROW and long <= LONG * short
 
