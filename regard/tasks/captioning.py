@@ -232,8 +232,7 @@ TASK = Task(
     contest={
         "no attention": f"show_attend_tell attention=none {SMALL}",
         "show_attend_tell": f"show_attend_tell {SMALL}",
-        "captioner": "captioner patch=8 dim=96 heads=4 feed_forward=192 layers=3 dropout=0 label_smoothing=0 "
-        "train.learning_rate=0.001",
+        "captioner": "captioner patch=8 dim=96 heads=4 feed_forward=192 layers=3 dropout=0 label_smoothing=0",
     },
     gold=gold,
 )
