@@ -7,6 +7,7 @@ import torch
 
 from regard.interface import Batch, Ids, Padded, Shapes
 from regard.layers.fast.packed import FEW, Byte, Few, Half, pack
+from regard.layers.heads import SoftmaxHead
 from regard.models import MODELS
 from regard.predict.decoding import Decoding
 from regard.predict.search import Search, generate
@@ -106,3 +107,17 @@ def test_sentences_that_join_later_are_decoded_as_if_alone(how, more):
         for each, other in zip(found[number], expected, strict=True):
             assert each.log_prob == pytest.approx(other.log_prob, abs=1e-9)
             assert each.finished == other.finished
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@pytest.mark.parametrize("vocab", [997, 4999])  # a small matrix, and one that int8 multiplies in int8
+def test_logits_are_not_rounded_to_bfloat16(precision, vocab):
+    """Of two tokens whose logits differ by little, the better one is still the better one."""
+    torch.manual_seed(1)
+    head = SoftmaxHead(dim=128, vocab=vocab)
+    plain = head.logits(hidden := 3 * torch.randn(19, 128)).detach()
+    pack(head, precision)
+    with torch.inference_mode():
+        logits = head.logits(hidden)
+    assert float((logits == logits.bfloat16()).float().mean()) < 0.1
+    assert float((logits - plain).norm() / plain.norm()) < 0.02

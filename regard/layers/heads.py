@@ -170,7 +170,7 @@ class SoftmaxHead(nn.Module):
         self.make: Callable[..., Product] | None = None  # what packed it
 
     def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
-        self.packed, self.make = make(self.weight, self.bias), make
+        self.packed, self.make = make(self.weight, self.bias, exact=True), make
         return ()
 
     def narrowed(self, ids: Tensor) -> SoftmaxHead:

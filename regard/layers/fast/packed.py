@@ -39,7 +39,8 @@ class Packs(Protocol):
     """A module with weights of its own that it multiplies by, beside those of the linear layers inside it."""
 
     def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
-        """Make products of weights: make(weight, bias). Return the linear layers that need none of their own then."""
+        """Make products of weights: make(weight, bias); with exact=True, y is never rounded to bfloat16, in which
+        logits that differ little would be equal. Return the linear layers that need none of their own then."""
         ...
 
 
@@ -58,12 +59,14 @@ def pack(
             return
         raise UserError(f"precision {precision} needs oneDNN, which this build of PyTorch lacks: choose fp32.")
 
-    def make(weight: Tensor, bias: Tensor | None = None) -> Product:
+    def make(weight: Tensor, bias: Tensor | None = None, *, exact: bool = False) -> Product:
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         if weight.numel() < least or weight.dtype is not torch.float32:
             return partial(functional.linear, weight=weight, bias=bias)
-        if precision != "int8":
-            return (Full if precision == "fp32" else Half)(weight, bias)
+        if exact and precision == "int8" and weight.numel() > small:
+            return Byte(weight, bias)
+        if exact or precision != "int8":
+            return (Full if exact or precision == "fp32" else Half)(weight, bias)
         many = (Half if weight.numel() <= small else Byte)(weight, bias)
         fits = not any(size % ALIGNED for size in weight.shape) and weight.numel() <= large
         return ByRows(Few(weight, bias), many) if fits else many
