@@ -23,12 +23,12 @@ from regard.train.training import TrainConfig, Training
 @pytest.mark.parametrize("shape", [(17, 17), (17, 61), (61, 17), (64, 23 * 9)])
 def test_an_update_is_nearly_orthogonal_and_keeps_its_directions(shape):
     torch.manual_seed(1)
-    matrix = torch.randn(*shape)
-    values = torch.linalg.svdvals(orthogonal(matrix))
+    matrices = torch.randn(3, *shape) * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]  # each has its own size
+    values = torch.linalg.svdvals(orthogonal(matrices))
     assert float(values.min()) > 0.6 and float(values.max()) < 1.3
-    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    turned = left.T @ orthogonal(matrix) @ right.T
-    assert float((turned - turned.diag().diag()).abs().max()) < 1e-3
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    turned = left.mT @ orthogonal(matrices) @ right.mT
+    assert float((turned - torch.diag_embed(turned.diagonal(dim1=1, dim2=2))).abs().max()) < 1e-3
 
 
 @pytest.mark.parametrize("shape", [(32, 48), (48, 32)])
