@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -35,20 +34,6 @@ def megabytes(process: int, what: str) -> float:
     except FileNotFoundError:
         return 0.0
     return int(found[1]) / 1024 if found else 0.0
-
-
-def watched(command: list[str], note: Callable[[float, int], None]) -> float:
-    """Run a command, call `note` with the seconds and the process while it runs, and return its peak memory."""
-    began, peak = time.perf_counter(), 0.0
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        while child.poll() is None:
-            note(time.perf_counter() - began, child.pid)
-            peak = max(peak, megabytes(child.pid, "VmHWM"))
-            time.sleep(POLL)
-    if child.returncode:
-        sys.exit(f"{' '.join(command)} ended with {child.returncode}.")
-    print(f"  {time.perf_counter() - began:,.0f} s in all, peak memory {peak:,.0f} MB")
-    return peak
 
 
 def predict(given: argparse.Namespace) -> None:
@@ -110,14 +95,18 @@ def train(given: argparse.Namespace) -> None:
     recipe.unlink(missing_ok=True)
     subprocess.run([*REGARD, "new", "language", str(file), "-o", str(recipe)], check=True, stdout=subprocess.DEVNULL)
     budget = ("train.epochs=0", "train.steps=100", "train.validate_every=100")
-    began: list[float] = []
-
-    def note(seconds: float, process: int) -> None:
-        if not began and (run / "log.jsonl").exists() and (run / "log.jsonl").stat().st_size:
-            began.append(seconds)
-            print(f"  first line of the log after {seconds:,.0f} s", flush=True)
-
-    watched([*REGARD, "train", str(recipe), *budget, "-o", str(run)], note)
+    began, peak, logged = time.perf_counter(), 0.0, False
+    command = [*REGARD, "train", str(recipe), *budget, "-o", str(run)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            peak = max(peak, megabytes(child.pid, "VmHWM"))
+            if not logged and (run / "log.jsonl").exists() and (run / "log.jsonl").stat().st_size:
+                logged = True
+                print(f"  first line of the log after {time.perf_counter() - began:,.0f} s", flush=True)
+            time.sleep(POLL)
+    if child.returncode:
+        sys.exit(f"{' '.join(command)} ended with {child.returncode}.")
+    print(f"  {time.perf_counter() - began:,.0f} s in all, peak memory {peak:,.0f} MB")
 
 
 def main() -> None:

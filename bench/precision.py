@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 import regard
 from regard import machine
 from regard.data.text import read_lines
@@ -31,7 +33,7 @@ def by_ctranslate2(run: Path, sources: list[str], kind: str, beam: int) -> list[
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "ct2"
         export_spec(run, folder)
-        translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=2)
+        translator = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=torch.get_num_threads())
         source, target = (Tokenizer.from_file(str(folder / side / "tokenizer.json")) for side in ("source", "target"))
     tokens = [each.tokens for each in source.encode_batch(sources)]
     found = translator.translate_batch(tokens, beam_size=beam, patience=2, max_batch_size=32, length_penalty=1)

@@ -26,6 +26,7 @@ ADAMW, MUON = ("step", "exp_avg", "exp_avg_sq"), ("momentum",)  # what each keep
 MOMENTUM = 0.95
 QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: small singular values grow fast, all end between 0.7 and 1.2
 ROUNDS = 5
+SIZE = 0.2  # root mean square of an update of AdamW, in learning rates
 NARROW, LONG = 16, 16  # least width of a matrix, and how many times as long as wide it may be
 
 
@@ -73,10 +74,10 @@ class Optimiser(torch.optim.AdamW):
                 if weight.grad is not None:
                     alike[weight.shape].append(weight)
             for weights in alike.values():
-                self._turn(weights, group["lr"], group["weight_decay"])
+                self._update(weights, group["lr"], group["weight_decay"])
         return found
 
-    def _turn(self, weights: list[Tensor], rate: float, decay: float) -> None:
+    def _update(self, weights: list[Tensor], rate: float, decay: float) -> None:
         """Update matrices of one shape."""
         wanted = []
         for weight in weights:
@@ -86,6 +87,5 @@ class Optimiser(torch.optim.AdamW):
             wanted.append(gradient.lerp(momentum, MOMENTUM).flatten(1))
         updates = orthogonal(torch.stack(wanted).to(self.dtype)).to(weights[0].dtype)
         for weight, update in zip(weights, updates, strict=True):
-            weight.mul_(1 - rate * decay).add_(
-                update.reshape(weight.shape), alpha=-rate * 0.2 * sqrt(max(update.shape))
-            )
+            size = SIZE * sqrt(max(update.shape))
+            weight.mul_(1 - rate * decay).add_(update.reshape(weight.shape), alpha=-rate * size)
