@@ -1,9 +1,10 @@
-"""A contender of a bench as a process of its own, which waits while the others work."""
+"""Processes of a bench: a contender that waits while the others work, and how much memory a process takes."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -50,3 +51,12 @@ class Child:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def megabytes(process: int, what: str) -> float:
+    """Return VmRSS or VmHWM of a process; 0 when it has ended."""
+    try:
+        found = re.search(rf"{what}:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    except FileNotFoundError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -21,19 +20,12 @@ import time
 from itertools import islice
 from pathlib import Path
 
+from children import megabytes
+
 from regard.data.world import pairs
 
 REGARD = (sys.executable, "-m", "regard")
 POLL = 0.2  # seconds
-
-
-def megabytes(process: int, what: str) -> float:
-    """Return VmRSS or VmHWM of a process; 0 when it has ended."""
-    try:
-        found = re.search(rf"{what}:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
-    except FileNotFoundError:
-        return 0.0
-    return int(found[1]) / 1024 if found else 0.0
 
 
 def predict(given: argparse.Namespace) -> None:

@@ -18,7 +18,6 @@ import argparse
 import gzip
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from children import megabytes
 from pretraining import keep_answers, shown, workers
 
 import regard
@@ -155,9 +155,7 @@ def train(place: Path, interrupt: bool) -> tuple[float, float]:
     for again in (True, False) if interrupt else (False,):
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while child.poll() is None:
-            status = Path(f"/proc/{child.pid}/status")
-            found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-            peak = max(peak, int(found[1]) / 1024 if found else 0.0)
+            peak = max(peak, megabytes(child.pid, "VmHWM"))
             decoded = sum(file.stat().st_size for file in (run / "data").glob("pictures.*") if file.is_file())
             if again and decoded > 20_000 * 48 * 48 * 3:
                 child.send_signal(signal.SIGINT)

@@ -17,6 +17,7 @@ from regard.layers.attention import (
     MLP,
     SCORES,
     SHORT,
+    SHORT_TO_LEARN,
     Additive,
     Attention,
     Bilinear,
@@ -557,10 +558,30 @@ def test_another_thread_is_not_watched() -> None:
         assert seen[""] == []
 
 
-def test_learning_in_half_precision_attends_in_float32_and_gives_half_precision_gradients():
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_short_sequences_learn_by_plain_products_what_the_fused_kernel_learns(
+    kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention, mask = Attention(score=Scaled()), torch.rand(2, 1, 7, 9) < 0.7
+    mask[0, :, 3] = False  # a query that may look at nothing
+    torch.manual_seed(1)
+    sides = [torch.randn(2, 3, time, 4, dtype=kind, requires_grad=True) for time in (7, 9, 9)]
+    outputs = []
+    for most in (SHORT_TO_LEARN, 0):
+        monkeypatch.setattr("regard.layers.attention.SHORT_TO_LEARN", most)
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind is torch.bfloat16):
+            context = attention(sides[0], Memory(sides[1], sides[2], mask))
+        outputs.append((context.float(), *torch.autograd.grad(context.float().square().sum(), sides)))
+    tolerance = 1e-5 if kind is torch.float32 else 0.05
+    for plain, fused in zip(*outputs, strict=True):
+        torch.testing.assert_close(plain, fused, rtol=tolerance, atol=tolerance)
+    assert (outputs[0][0][0, :, 3] == 0).all()
+
+
+def test_learning_long_sequences_in_half_precision_attends_in_float32_and_gives_half_precision_gradients():
     """The CPU's fused kernel goes backwards several times slower in bf16: it must not be handed any."""
     attention = Attention(score=Scaled())
-    half = [torch.randn(2, 3, 5, 4).bfloat16().requires_grad_() for _ in range(3)]
+    half = [torch.randn(2, 3, SHORT_TO_LEARN + 1, 4).bfloat16().requires_grad_() for _ in range(3)]
     with torch.autocast("cpu", torch.bfloat16):
         context = attention(half[0], attention.memory(half[1], half[2]))
     assert context.dtype is torch.float32

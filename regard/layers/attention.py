@@ -32,6 +32,7 @@ from regard.layers.fast.switch import held, kernels_run
 
 Turn = Callable[[Tensor], Tensor]
 SHORT = 16  # queries for which two small products are faster than the fused kernel
+SHORT_TO_LEARN = 128  # and positions for which plain products learn faster than it
 ScoreName = Literal["dot", "scaled", "bilinear", "additive", "mlp", "gaussian", "boxcar", "epanechnikov"]
 
 
@@ -236,6 +237,9 @@ class Attention(nn.Module):
             if watchers:
                 with torch.no_grad():
                     self._show(self.score.weights(query, memory.keys, memory.mask), watchers)
+            if is_short_to_learn(query, memory):
+                weights = masked_softmax(query * scale @ memory.keys.transpose(-2, -1), memory.mask)
+                return F.dropout(weights, self.dropout, self.training) @ memory.values
             dropout = self.dropout if self.training else 0.0
             with as_fast_to_learn(query, memory) as (query, keys, values):
                 return F.scaled_dot_product_attention(
@@ -366,6 +370,12 @@ def is_short(query: Tensor) -> bool:
     """Whether these are a few queries of decoding, in heads, on the CPU."""
     few = query.dim() == 4 and query.shape[2] <= SHORT
     return few and not torch.is_grad_enabled() and query.device.type == "cpu"
+
+
+def is_short_to_learn(query: Tensor, memory: Memory) -> bool:
+    """Whether plain products learn faster than the fused kernel, whose backward pass is slow for short sequences."""
+    longest = max(query.shape[-2], memory.keys.shape[-2])
+    return torch.is_grad_enabled() and query.device.type == "cpu" and longest <= SHORT_TO_LEARN
 
 
 def short_weights(query: Tensor, memory: Memory, scale: float) -> Tensor:

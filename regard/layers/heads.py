@@ -112,13 +112,12 @@ class _SoftmaxLoss(torch.autograd.Function):
             logits = nn.functional.linear(few, matrix).to(exact).add_(bias)  # (tokens, vocab)
             if table is not None and places is not None:
                 logits += _summed_rows(table, places[now])
-            logits -= logits.logsumexp(-1, keepdim=True)
-            few_nll = -logits.gather(-1, answers[:, None]).sum()
-            spread = -logits.mean(-1).sum() if smoothing else few_nll
+            mean = logits.mean(-1) if smoothing else None
+            few_nll, total, slope = _softmax_of(logits, answers)
+            spread = few_nll if mean is None else (total - mean).sum()
             nll = nll + few_nll
             objective = objective + (1 - smoothing) * few_nll + smoothing * spread
             if learning:
-                slope = logits.exp_()
                 slope[torch.arange(len(answers), device=answers.device), answers] -= 1 - smoothing
                 if smoothing:
                     slope -= smoothing / slope.shape[-1]
@@ -142,6 +141,15 @@ class _SoftmaxLoss(torch.autograd.Function):
         hidden, weight, bias, table = ctx.saved_tensors
         table = None if table is None else table * share
         return hidden * share.to(hidden.dtype), weight * share, bias * share, None, None, table, None, None
+
+
+def _softmax_of(logits: Tensor, answers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return −Σₜ log p(yₜ), log Σᵥ exp(logitᵥ) of each row, and p, which overwrites the logits. The logarithm is read
+    off the most probable token, so that one exponential of each logit is enough."""
+    right, most = logits.gather(-1, answers[:, None])[:, 0], logits.amax(-1)
+    torch.softmax(logits, -1, out=logits)
+    total = most - logits.amax(-1).log()
+    return (total - right).sum(), total, logits
 
 
 class SoftmaxHead(nn.Module):
