@@ -30,6 +30,7 @@ from regard.models import design_of
 from regard.models.mixture import Mixture
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import AT_ONCE, some_at_once
+from regard.predict.search import Decoder, generate
 from regard.recipe import Recipe
 from regard.score.result import Options, Scored
 from regard.tasks import Task, nothing
@@ -51,6 +52,7 @@ class Run:
     device: torch.device
     name: str = ""  # the path of its folder
     precision: Precision = "fp32"  # of matrix products
+    decoder: Decoder = generate  # a server puts its own here, which decodes for several requests together
 
     @property
     def task(self) -> Task:

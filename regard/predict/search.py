@@ -8,9 +8,9 @@ score / length^penalty (length penalty).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -115,6 +115,7 @@ class Choice(NamedTuple):
     totals: Tensor  # (batch, width) log-probability so far
 
 
+OnChoice = Callable[[Choice], None]  # is called after each step, before examples that have ended leave
 # log_probs, totals, and of each example its line number and how many tokens it has
 Chooser = Callable[[Tensor, Tensor, NDArray[Any], NDArray[Any]], Choice]
 
@@ -213,8 +214,8 @@ class Search:
     """A decoding that is under way. Examples may join it at any time; a step writes one token of each, and those that
     have ended leave."""
 
-    def __init__(self, model: Generates, how: Decoding, on_token: Callable[[Tensor], None] | None = None) -> None:
-        self.model, self.how, self.width, self.on_token = model, how, how.width, on_token
+    def __init__(self, model: Generates, how: Decoding, on_choice: OnChoice | None = None) -> None:
+        self.model, self.how, self.width, self.on_choice = model, how, how.width, on_choice
         self.choose = chooser(how)
         self.state: State | None = None
         self.found: dict[int, list[Hypothesis]] = {}  # of those that have not ended, by their names
@@ -265,7 +266,7 @@ class Search:
         logits, state = self.model.step(self.tokens, self.state)
         log_probs = logits.log_softmax(-1) if logits.dtype is torch.float64 else logits.float().log_softmax(-1)
         log_probs = constrain(log_probs, self.written, self.ages.repeat(self.width), self.how)
-        parents, tokens, totals = self.choose(log_probs, self.totals, self.lines, self.ages)
+        choice = parents, tokens, totals = self.choose(log_probs, self.totals, self.lines, self.ages)
         values = totals.cpu().numpy()
         if np.isnan(values).any():
             raise UserError(
@@ -279,8 +280,8 @@ class Search:
         self.state, self.tokens, self.totals = state, tokens, totals
         self.written = torch.cat([written, tokens[:, None]], 1)
         self.ages = self.ages + 1
-        if self.on_token is not None:
-            self.on_token(tokens)
+        if self.on_choice is not None:
+            self.on_choice(choice)
         stopped = (tokens == EOS).cpu().numpy().reshape(self.alive.shape)
         ended = self.alive & (stopped | (self.limits <= self.ages)[:, None])
         over = self._end(ended, stopped, values) if ended.any() else []
@@ -291,6 +292,14 @@ class Search:
             if len(left) <= STAY * len(self.names):  # leaving costs a copy of the state, so examples leave together
                 self._leave(left)
         return over
+
+    @torch.inference_mode()
+    def drop(self, names: Collection[int]) -> None:
+        """Let examples leave before they have ended."""
+        for name in names:
+            self.found.pop(name, None)
+        self.alive = self.alive & ~np.isin(self.names, list(names))[:, None]
+        self._leave(np.nonzero(self.alive.any(1))[0])
 
     def _end(
         self, ended: NDArray[Any], stopped: NDArray[Any], values: NDArray[Any]
@@ -324,6 +333,25 @@ class Search:
         return len(left)
 
 
+class Decoder(Protocol):
+    """Decodes each example of a batch and returns its hypotheses, best first.
+
+    `limits` (batch,) is the maximum length of each, <eos> included, if the model allows as many; `lines` (batch,)
+    numbers the examples for the sampler; `on_choice` is called after each step.
+    """
+
+    def __call__(
+        self,
+        model: Generates,
+        batch: Batch,
+        how: Decoding,
+        *,
+        limits: Tensor,
+        lines: Tensor | None = None,
+        on_choice: OnChoice | None = None,
+    ) -> list[list[Hypothesis]]: ...
+
+
 def generate(
     model: Generates,
     batch: Batch,
@@ -331,12 +359,10 @@ def generate(
     *,
     limits: Tensor,
     lines: Tensor | None = None,
-    on_token: Callable[[Tensor], None] | None = None,
+    on_choice: OnChoice | None = None,
 ) -> list[list[Hypothesis]]:
-    """Decode each example and return its hypotheses, best first. `limits` (batch,) is the maximum length of each, <eos>
-    included, if the model allows as many; `lines` (batch,) numbers the examples for the sampler; `on_token` is
-    called with the chosen token of every row."""
-    search, names = Search(model, how, on_token), range(batch.size)
+    """Decode these examples by themselves: the Decoder of every run that shares its model with nobody."""
+    search, names = Search(model, how, on_choice), range(batch.size)
     search.add(batch, names=names, lines=names if lines is None else lines.tolist(), limits=limits.tolist())
     found: dict[int, list[Hypothesis]] = {}
     while search:

@@ -12,7 +12,7 @@ from regard.data.fields import MULTIPLE, TextField
 from regard.interface import EOS, UNK, Batch, Generates, UserError
 from regard.look.weights import attends, cross_attention
 from regard.predict.decoding import Decoding, Prediction
-from regard.predict.search import Hypothesis, Search, generate, room
+from regard.predict.search import Choice, Hypothesis, OnChoice, Search, generate, room
 from regard.predict.shortlist import Shortlisted, associations_of, shortlisted
 from regard.run import Run
 
@@ -22,7 +22,6 @@ NEAR = 16  # previous tokens that are decoded together with the next one, more t
 HALF = "\ufffd"
 CHARACTERS = 100  # most characters per token, on average: the rest of a line is not tokenized
 NO_ANSWER = Prediction("", 0.0, ())  # for an empty line
-OnToken = Callable[[Tensor], None]  # is called with the chosen token of every row
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,8 @@ def translate(run: Run, lines: Sequence[str], how: Decoding | None = None, first
     if how.replace_unknown and not attends(run.model):
         raise UserError(f"replace_unknown needs attention to the source, which {run.model_title} lacks: leave it out.")
     read = readable(run, lines, how)
-    found = dict(in_batches(run, read, how, first_line) if how.shortlist else in_turn(run, read, how, first_line))
+    in_turns = run.decoder is generate and not how.shortlist
+    found = dict((in_turn if in_turns else in_batches)(run, read, how, first_line))
     attended: dict[tuple[int, int], list[str]] = {}
     if how.replace_unknown:
         for together in batches(read, how):
@@ -109,11 +109,11 @@ def in_turn(run: Run, lines: list[Line], how: Decoding, first_line: int) -> Iter
 
 
 def in_batches(run: Run, lines: list[Line], how: Decoding, first_line: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Translate lines, each batch with a shortlist of its own."""
-    associations = associations_of(run)
+    """Translate lines, each batch by itself, with a shortlist of its own if there is one."""
+    associations = associations_of(run) if how.shortlist else None
     for together in batches(lines, how):
         batch = run.fields.batch({"source": [line.ids for line in together]}).to(run.device)
-        narrow = shortlisted(run, associations, batch, how.shortlist)
+        narrow = None if associations is None else shortlisted(run, associations, batch, how.shortlist)
         found = generated(run, together, batch, how, first_line, narrow=narrow)
         yield from zip((line.number for line in together), found, strict=True)
 
@@ -137,7 +137,7 @@ def generated(
     batch: Batch,
     how: Decoding,
     first_line: int,
-    on_token: OnToken | None = None,
+    on_choice: OnChoice | None = None,
     narrow: Shortlisted | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode a batch and return the n-best hypotheses of each line; `narrow` is the model with a shortlist."""
@@ -145,7 +145,8 @@ def generated(
     if how.shortlist and narrow is None:
         raise UserError(f"shortlist needs a translator, and {run.model_title} is for {run.task.name}: leave it out.")
     numbers = torch.tensor([first_line + line.number for line in lines], device=run.device)
-    found = generate(narrow or model, batch, how, limits=limits_of(batch, how), lines=numbers, on_token=on_token)
+    limits = limits_of(batch, how)
+    found = run.decoder(narrow or model, batch, how, limits=limits, lines=numbers, on_choice=on_choice)
     best = [hypotheses[: how.n_best] for hypotheses in found]
     return [[narrow.original(each) for each in hypotheses] for hypotheses in best] if narrow else best
 
@@ -187,7 +188,11 @@ def _attended(run: Run, lines: list[Line], found: list[list[Hypothesis]]) -> dic
 
 
 def continue_texts(
-    run: Run, prompts: Sequence[str], how: Decoding | None = None, first_line: int = 0, on_token: OnToken | None = None
+    run: Run,
+    prompts: Sequence[str],
+    how: Decoding | None = None,
+    first_line: int = 0,
+    on_choice: OnChoice | None = None,
 ) -> list[Prediction]:
     """Continue each prompt; a prediction's text begins with its prompt. Prompts of equal length share a batch, so there
     is no padding."""
@@ -205,7 +210,7 @@ def continue_texts(
     for waiting in by_length.values():
         for together in batches(waiting, how):
             batch = Batch.of_text(torch.tensor([line.ids for line in together], device=run.device))
-            found = generated(run, together, batch, how, first_line, on_token)
+            found = generated(run, together, batch, how, first_line, on_choice)
             for line, hypotheses in zip(together, found, strict=True):
                 near = tokens[line.number][-NEAR:]
                 start = len(tokenizer.decode(near))
@@ -226,18 +231,18 @@ def stream_text(run: Run, prompt: str, how: Decoding, write: Callable[[str], Non
     written = list(tokenizer.encode_all([prompt], continued=run.whole_file)[0])
     shown = len(prompt)
 
-    def on_token(tokens: Tensor) -> None:
+    def on_choice(choice: Choice) -> None:
         nonlocal shown
-        if int(tokens[0]) == EOS:
+        if int(choice.tokens[0]) == EOS:
             return
         before = written[-NEAR:]
-        written.append(int(tokens[0]))
+        written.append(int(choice.tokens[0]))
         # half a character decodes as U+FFFD until its other half comes
         was, now = (tokenizer.decode(some).rstrip(HALF) for some in (before, [*before, written[-1]]))
         shown += len(now) - len(was)
         write(now[len(was) :])
 
     write(prompt)
-    (prediction,) = continue_texts(run, [prompt], how, on_token=on_token)
+    (prediction,) = continue_texts(run, [prompt], how, on_choice=on_choice)
     write(prediction.text[shown:])
     return prediction
