@@ -17,7 +17,9 @@ from regard.data.files import reason
 from regard.data.text import one_line
 
 # isort: off
-from regard.cli import new, check, train, demo, predict, look, score, compare, export, import_, runs, models, info  # noqa: F401  each adds its command; help lists them in this order
+# each adds its command; help lists them in this order
+from regard.cli import new, check, train, demo, predict, look, score, compare, serve  # noqa: F401
+from regard.cli import export, import_, runs, models, info  # noqa: F401
 # isort: on
 
 INTERRUPTED = 130  # Typer's exit code for it

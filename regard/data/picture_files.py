@@ -108,7 +108,18 @@ def refused(name: object) -> Iterator[None]:
 
 def read_picture(path: Path, size: Size) -> Pixels:
     """Decode a file: (height, width, channels)."""
-    with refused(path), open_regular(path) as file, _opened(file, path) as image:
+    with refused(path), open_regular(path) as file:
+        return _decoded(file, size, path)
+
+
+def decoded(content: bytes, size: Size, name: str) -> Pixels:
+    """Decode the content of a file, which errors call by this name."""
+    with refused(name):
+        return _decoded(BytesIO(content), size, name)
+
+
+def _decoded(file: BinaryIO, size: Size, name: object) -> Pixels:
+    with _opened(file, name) as image:
         image.draft("", (FINE * max(size[:2]),) * 2)
         image.load()
         return pixels_of(image, size)
@@ -127,9 +138,9 @@ def read_header(path: Path) -> Header:
 
 
 @contextmanager
-def _opened(file: BinaryIO, path: Path) -> Iterator[Image]:
+def _opened(file: BinaryIO, name: object) -> Iterator[Image]:
     """The picture in an open file, of which only the header is read."""
-    require_pillow(path)
+    require_pillow(name)
     from PIL import Image, UnidentifiedImageError
 
     with warnings.catch_warnings():

@@ -4,7 +4,7 @@ pages of such charts, each one HTML file that opens offline, with a table for ev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -33,6 +33,7 @@ class Curve(NamedTuple):
     least: Sequence[float] = ()
     most: Sequence[float] = ()
     mark: str = "o"  # its character in a text plot
+    at: Sequence[float] = ()  # the position of each value on the x axis; if empty: 0, 1, 2 …
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,23 +54,25 @@ Ticks = list[tuple[float, str]]  # position on the axis, and its label
 
 def line_chart(chart: LineChart) -> str:
     curves, first = chart.curves, chart.first
-    count = max(len(curve.values) for curve in curves)
+    places = [curve.at or range(len(curve.values)) for curve in curves]
+    last = max((place for each in places for place in each), default=0.0)
     rungs, y = _scale(chart)
 
-    def x(place: int) -> float:
-        return LEFT + place / max(count - 1, 1) * (WIDE - LEFT - RIGHT)
+    def x(place: float) -> float:
+        return LEFT + place / max(last, 1) * (WIDE - LEFT - RIGHT)
 
-    stride = tick_stride(count, 10)
-    numbers = range(-(-first // stride) * stride, first + count, stride)
+    stride = tick_stride(int(last) + 1, 10)
+    numbers = range(-(-first // stride) * stride, first + int(last) + 1, stride)
     names = dict(enumerate(chart.categories)) or {number - first: str(number) for number in numbers}
     parts = _frame(chart, rungs, [(x(place), name) for place, name in names.items()])
     heights = [[y(value) if _shown(value, chart.log) else None for value in curve.values] for curve in curves]
     ends = [next((height for height in reversed(each) if height), HIGH - BOTTOM) for each in heights]
-    for curve, each, label in zip(curves, heights, _apart(ends), strict=True):
-        parts += _line(curve, _pieces([(x(place), height) for place, height in enumerate(each)]), label)
-        for place, name in names.items():
-            if place < len(each) and each[place] is not None:
-                parts.append(_mark(curve, place, name, x(place), y))
+    for curve, along, each, label in zip(curves, places, heights, _apart(ends), strict=True):
+        parts += _line(curve, _pieces(list(zip(map(x, along), each, strict=True))), label)
+        marked: Mapping[float, str] = {place: f"{place:g}" for place in along} if curve.at else dict(names)
+        for number, place in enumerate(along):
+            if place in marked and each[number] is not None:
+                parts.append(_mark(curve, number, marked[place], x(place), y))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -1,0 +1,210 @@
+"""The routes /v1/runs, /v1/predict, /v1/score, /v1/look and /v1/steps: for the page, and for everything that other
+programs' APIs have no words for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from regard.config import UserError, fields_of, help_texts
+from regard.data.picture_files import decoded
+from regard.data.pictures import PictureField
+from regard.data.text import encodable
+from regard.interface import Generates
+from regard.predict.decoding import Decoding
+from regard.run import Run
+from regard.serve.desk import Desk, Limits
+from regard.serve.shelf import abilities
+from regard.tasks import nothing
+
+SERVER_DECIDES = ("longest_source", "batch_tokens")  # settings of decoding that a request cannot change
+NAME = Field(description="The name of a run, as /v1/runs lists it.", examples=["demo"])
+RunName = Annotated[str, NAME]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Picture(Body):
+    picture: Annotated[str, Field(description="A picture file, base64.")]
+
+
+Input = str | Picture
+CHOICES: dict[str, Any] = {  # the settings of decoding, as `regard predict` has them
+    name: (kind | None, Field(None, description=help_texts(Decoding)[name]))
+    for name, kind in fields_of(Decoding).items()
+    if name not in SERVER_DECIDES
+}
+Settings: Any = create_model("Settings", __base__=Body, **CHOICES)
+GIVEN: Any = Field(default_factory=Settings, description="Settings of decoding; what is left out is the run's own.")
+
+
+class Predict(Body):
+    run: RunName
+    input: Annotated[Input | list[Input], Field(description="One input, or several.", examples=["They are watching ."])]
+    settings: Settings = GIVEN
+
+
+class Score(Body):
+    run: RunName
+    examples: Annotated[
+        list[str | tuple[str, str]],
+        Field(
+            description="Texts, or pairs of a source and a target.",
+            examples=[[["They are watching .", "Ils regardent ."]]],
+        ),
+    ]
+
+
+class Look(Body):
+    run: RunName
+    input: Annotated[Input, Field(examples=["They are watching ."])]
+    target: Annotated[str | None, Field(description="What the model reads as its output; by default its own.")] = None
+    kind: Annotated[Literal["attention", "gates"], Field(description="What is shown.")] = "attention"
+
+
+class Steps(Body):
+    run: RunName
+    input: Annotated[Input, Field(examples=["They are watching ."])]
+    forced: Annotated[list[int], Field(description="Ids of tokens with which the output begins.")] = []
+    settings: Settings = GIVEN
+
+
+def routes(desk: Desk) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["regard"])
+
+    @router.get("/runs")
+    async def runs() -> dict[str, Any]:
+        """List the runs that are served."""
+        return {"runs": await desk.in_thread(lambda: list(desk.shelf.list()))}
+
+    @router.get("/runs/{run}")
+    async def run_facts(run: str) -> dict[str, Any]:
+        """Load a run, and describe what it reads and what it can do."""
+        loaded = await desk.run(run)
+        listed = await desk.in_thread(lambda: next(each for each in desk.shelf.list() if each["name"] == run))
+        return {**listed, **abilities(loaded)}
+
+    @router.post("/predict")
+    async def predict(request: Request, asked: Predict) -> dict[str, Any]:
+        """Answer each input: translate, continue, classify, tag, caption …"""
+        async with desk.ticket(request) as ticket:
+            run = await desk.run(asked.run)
+            several = asked.input if isinstance(asked.input, list) else [asked.input]
+            raws = await desk.in_thread(partial(raws_of, run, several, desk.limits))
+            how = settings_of(run, asked.settings, desk.limits)
+            answers = await desk.answer(ticket, run, raws, how)
+        entries = [run.task.entry(raw, answer) for raw, answer in zip(raws, answers, strict=True)]
+        about = {"run": asked.run, "task": run.task.name, "model": run.model_title, "precision": run.precision}
+        return {**about, "predictions": entries}
+
+    @router.post("/score")
+    async def score(request: Request, asked: Score) -> dict[str, Any]:
+        """Return the log-probability (natural logarithm) of each text, or of each target given its source."""
+        async with desk.ticket(request) as ticket:
+            run = await desk.run(asked.run)
+            refuse_many(asked.examples, desk.limits)
+            examples = [
+                encodable(each) if isinstance(each, str) else tuple(map(encodable, each)) for each in asked.examples
+            ]
+            refuse_other_form(run, examples)
+            found = await desk.call(ticket, partial(run.log_prob, examples))
+        return {"run": asked.run, "log_probs": found}
+
+    @router.post("/look")
+    async def look(request: Request, asked: Look) -> dict[str, Any]:
+        """Show what a run attends to while it reads an input, or the gates and states of its recurrent layers."""
+        async with desk.ticket(request) as ticket:
+            run = await desk.run(asked.run)
+            (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
+            target = None if asked.target is None else encodable(asked.target)
+            if target is None and isinstance(run.model, Generates) and "source" in run.fields:
+                # with the others that are under way, before the engine's thread looks at it
+                target = (await desk.answer(ticket, run, [raw], None))[0].text
+            found: dict[str, Any] = await desk.call(ticket, partial(seen, run, raw, target, asked.kind))
+            return found
+
+    @router.post("/steps")
+    async def steps(request: Request, asked: Steps) -> dict[str, Any]:
+        """Replay how a run writes its output: at each step the likeliest tokens, the choice, the attention; and the
+        tree of beam search."""
+        from regard.look.steps import steps
+
+        async with desk.ticket(request) as ticket:
+            run = await desk.run(asked.run)
+            (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
+            how = settings_of(run, asked.settings, desk.limits)
+            found = await desk.call(ticket, partial(steps, run, raw, how, asked.forced))
+        return {"run": asked.run, **found.facts()}
+
+    return router
+
+
+def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
+    """Return what /v1/look shows, in the form that the page draws."""
+    if kind == "gates":
+        from regard.look.gates import WORDS, carried_closely
+        from regard.show.attention_page import described
+
+        return {"words": WORDS, **described(carried_closely(run, raw, target))}
+    if run.task.look_closely is nothing:
+        raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
+    found: dict[str, Any] = run.task.describe(run.task.look_closely(run, raw, target))
+    return found
+
+
+def raws_of(run: Run, inputs: Sequence[Input], limits: Limits) -> list[Any]:
+    """Return inputs as the run reads them."""
+    refuse_many(inputs, limits)
+    field = run.fields[next(iter(run.task.fields))]
+    raws: list[Any] = []
+    for number, each in enumerate(inputs, start=1):
+        if isinstance(field, PictureField) != isinstance(each, Picture):
+            wanted = '{"picture": "…"} with a file in base64' if isinstance(field, PictureField) else "a text"
+            raise UserError(f"Input {number} is not what {run.model_title} reads: give {wanted}.")
+        if isinstance(each, Picture):
+            assert isinstance(field, PictureField)
+            raws.append(decoded(content_of(each.picture), field.size, f"Picture {number}"))
+        else:
+            raws.append(encodable(each))
+    return raws
+
+
+def content_of(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.rpartition(",")[2], validate=True)  # a data: URL has a comma before it
+    except (binascii.Error, ValueError):
+        raise UserError("The picture is not base64: encode the file's bytes as base64.") from None
+
+
+def refuse_many(inputs: Sequence[object], limits: Limits) -> None:
+    if not 1 <= len(inputs) <= limits.inputs:
+        raise UserError(f"A request has 1 to {limits.inputs} inputs, and this one has {len(inputs)}: send several.")
+
+
+def refuse_other_form(run: Run, examples: Sequence[object]) -> None:
+    pairs = "source" in run.fields and len(run.fields) > 1 and not run.task.fills
+    if wrong := [each for each in examples if isinstance(each, tuple) != pairs]:
+        wanted = "pairs of a source and a target" if pairs else "texts"
+        raise UserError(f"{run.model_title} scores {wanted}, and {str(wrong[0])[:80]!r} is not one.")
+
+
+def settings_of(run: Run, given: Any, limits: Limits) -> Decoding | None:
+    """Return a run's settings of decoding with those of the request, within the server's limits."""
+    asked = {name: value for name, value in given.model_dump().items() if value is not None}
+    if run.task.decoding is None:
+        if asked:
+            raise UserError(f"{', '.join(asked)}: {run.model_title} does not write text; leave the settings out.")
+        return None
+    how = run.decoding(**asked)
+    for name, most in (("beam", limits.beam), ("n_best", limits.beam), ("max_length", limits.tokens)):
+        if (value := vars(how)[name]) > most:
+            raise UserError(f"{name} = {value} is above {most}, the most that this server allows: choose less.")
+    return how

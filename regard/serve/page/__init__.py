@@ -1,0 +1,48 @@
+"""The files of the page: HTML, ES modules and style sheets, those of `show/` among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+
+from fastapi import Request, Response
+
+from regard.show.line_chart import CHART_STYLE
+from regard.show.markup import policy_hash
+
+KINDS = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+POLICY = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    f"style-src 'self' {policy_hash(CHART_STYLE)}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Asset:
+    content: bytes
+    kind: str
+
+    async def response(self, request: Request) -> Response:
+        tag = f'"{sha256(self.content).hexdigest()[:32]}"'
+        headers = {"etag": tag, "cache-control": "no-cache", "content-security-policy": POLICY}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, media_type=self.kind, headers=headers)
+
+
+def assets() -> dict[str, Asset]:
+    """Return every file by the path at which it is served; no request can name another."""
+    found = {}
+    for package, where in (("regard.serve.page", "/page/"), ("regard.show", "/show/")):
+        for file in files(package).iterdir():
+            ending = file.name.rpartition(".")[2]
+            if ending in KINDS and (ending != "html" or where == "/page/"):
+                found[where + file.name] = Asset(file.read_bytes(), KINDS[ending])
+    found["/"] = found.pop("/page/index.html")
+    return found
