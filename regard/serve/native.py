@@ -18,6 +18,7 @@ from regard.data.pictures import PictureField
 from regard.data.text import encodable
 from regard.interface import Generates
 from regard.predict.decoding import Decoding
+from regard.predict.text import most_read, readable
 from regard.run import Run
 from regard.serve.desk import Desk, Limits
 from regard.serve.shelf import abilities
@@ -187,6 +188,12 @@ def content_of(text: str) -> bytes:
 def refuse_many(inputs: Sequence[object], limits: Limits) -> None:
     if not 1 <= len(inputs) <= limits.inputs:
         raise UserError(f"A request has 1 to {limits.inputs} inputs, and this one has {len(inputs)}: send several.")
+
+
+def refuse_long(run: Run, lines: Sequence[str], how: Decoding) -> None:
+    """Refuse a line of which only the beginning would be read, where an answer cannot say so."""
+    if "source" in run.fields and any(line.cut for line in readable(run, lines, how)):
+        raise UserError(f"A line has more than {most_read(run.model, how)} tokens, the most that is read: send parts.")
 
 
 def refuse_other_form(run: Run, examples: Sequence[object]) -> None:
