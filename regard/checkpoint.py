@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from regard.data.files import (
 
 SMALL = 8 << 20  # most bytes of a recipe or of the facts about a run
 LARGE = 1 << 30  # most bytes of a log
+LOOKERS, INSTANT = 4, 0.05  # attempts to take a run's lock, and the seconds between two of them
 STEP = re.compile(rb"step (\d{1,15})\n")  # the first line of a sample
 FORMAT = 2  # version of a run folder's files; other versions are refused
 # temporary files that a killed process leaves: the name of a run's file between a dot and a number
@@ -141,16 +143,21 @@ class Folder:
         self.refuse_links()
         with writing(self.path):
             make_folder(self.path)
-            try:
-                handle = self._locked(fcntl.LOCK_EX)
-            except BlockingIOError:
-                raise UserError(
-                    f"Another process is training in {self.path}: wait for it, or choose another output folder."
-                ) from None
+            handle = self._lock()
         try:
             yield
         finally:
             os.close(handle)
+
+    def _lock(self) -> int:
+        """Take the lock; a process that only asks whether the folder is in use holds it for an instant."""
+        for left in reversed(range(LOOKERS)):
+            try:
+                return self._locked(fcntl.LOCK_EX)
+            except BlockingIOError:
+                if left:
+                    time.sleep(INSTANT)
+        raise UserError(f"Another process is training in {self.path}: wait for it, or choose another output folder.")
 
     def in_use(self) -> bool:
         """Return whether a process writes to the folder, by trying to take the lock for an instant."""

@@ -147,22 +147,22 @@ def test_a_browser_lights_up_where_the_chosen_word_looked(tmp_path: Path) -> Non
     view = Places("attention, layer 1", one_place)
     page = caption_page([Captioned("<script>", pixels, WORDS, (view, view))], title="<i>Where & why")
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    bright = """() => { const canvas = document.getElementById("large"), copy = document.createElement("canvas");
+    bright = """() => { const canvas = document.querySelector(".large"), copy = document.createElement("canvas");
       const pen = copy.getContext("2d", { willReadFrequently: true });
       pen.drawImage(canvas, 0, 0, 100, 100);
       return [[10, 20], [90, 80]].map(([x, y]) => pen.getImageData(x, y, 1, 1).data[0]); }"""
     with chromium() as browser, visit(browser, tmp_path / "page.html") as seen:
-        seen.page.wait_for_selector("#strip canvas")
-        assert seen.page.locator("#words button").all_text_contents() == list(WORDS)
-        seen.page.locator("#smooth").uncheck()
+        seen.page.wait_for_selector(".strip canvas")
+        assert seen.page.locator(".words button").all_text_contents() == list(WORDS)
+        seen.page.locator(".smooth").uncheck()
         found = {}
         for head in ("1", "2"):
-            seen.page.locator("#head").select_option(head)
+            seen.page.locator(f'.head input[value="{head}"]').check(force=True)
             seen.settle()
             found[head] = seen.run(bright)
         assert found["1"][0] > 250 > 100 > found["1"][1] and found["2"][1] > 250 > 100 > found["2"][0]
-        seen.page.locator("#words button").nth(2).click()
-        assert "“circle”" in seen.page.locator("#caption").inner_text()
+        seen.page.locator(".words button").nth(2).click()
+        assert "“circle”" in seen.page.locator(".caption").inner_text()
         assert seen.complaints == []
         assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
         for width in (1280, 390):

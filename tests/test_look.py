@@ -448,15 +448,17 @@ def test_the_page_of_gates_in_a_browser(tmp_path):
         for width, theme in ((1280, "light"), (360, "dark")):
             with visit(browser, file, width=width, color_scheme=theme) as seen:
                 seen.page.wait_for_selector("body[data-drawn]")
-                seen.page.locator('#kind input[value="c"]').check(force=True)
-                seen.page.locator('#layer input[value="2"]').check(force=True)
-                seen.page.wait_for_function("() => map.name === 'c, layer 2'")
-                seen.page.hover("#rows span:nth-child(2)")
+                seen.page.locator('.kind input[value="c"]').check(force=True)
+                seen.page.locator('.layer input[value="2"]').check(force=True)
+                seen.page.wait_for_function(
+                    "() => document.querySelector('main').attentionMap.shown.name === 'c, layer 2'"
+                )
+                seen.page.hover(".rows span:nth-child(2)")
                 seen.settle()
-                assert seen.page.inner_text("#pair").startswith("t → u")
-                assert seen.page.inner_text("#most").startswith("t is largest in u")
+                assert seen.page.inner_text(".pair").startswith("t → u")
+                assert seen.page.inner_text(".most").startswith("t is largest in u")
                 assert "attends to" not in seen.page.inner_text("body")
-                assert "All 7 units" in seen.page.inner_text("#note")
+                assert "All 7 units" in seen.page.inner_text(".note")
                 assert seen.run("() => document.documentElement.scrollWidth") <= width
                 assert seen.requests == [seen.page.url] and seen.complaints == []
 

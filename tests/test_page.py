@@ -106,26 +106,30 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]]:
         door.__exit__(None, None, None)
 
 
+MAP = "document.querySelector('main').attentionMap"
+HEAT = f"{MAP}.looks.map"
+
+
 def choose(seen: Visit, **choices: object) -> None:
-    """kind, layer, head or sentence, as one would: by its button."""
+    """kind, layer, head, look or sentence, as one would: by its button."""
     for group, value in choices.items():
-        seen.page.locator(f'#{group} input[value="{value}"]').check(force=True)
-    seen.page.wait_for_function("(id) => unpacked.id === id", arg=seen.run(VIEW_ID))
+        seen.page.locator(f'.{group} input[value="{value}"]').check(force=True)
+        seen.page.wait_for_function(SHOWN, arg=[group, str(value)])
     seen.settle()
 
 
-VIEW_ID = """() => {
-  const picked = (group) => document.querySelector(`#${group} input:checked`).value;
-  return content.sentences[picked("sentence")].views
-    .find((view) => view.name === picked("kind") && String(view.layer) === picked("layer")).id;
-}"""
+SHOWN = f"""([group, value]) => group === "sentence"
+  ? {MAP}.matrix && {MAP}.shown.all.every((view) => {MAP}.sentence.views.includes(view))
+    && {MAP}.sentence.title === document.querySelector(".sentence input:checked + span").textContent
+  : {MAP}.chosen[group] === value"""
 
 
 def hover(seen: Visit, row: float, column: float) -> str:
     """The pointer on a square (or, at -1, on a word beside it); what the page then says."""
     x, y = seen.run(
-        """([row, column]) => {
-          const { x, y } = byId("overlay").getBoundingClientRect();
+        f"([row, column]) => {{ const {{ canvas, shape }} = {HEAT};"
+        """
+          const { x, y } = canvas.overlay.getBoundingClientRect();
           return [column < 0 ? x + shape.left / 2 : x + shape.left + (column + 0.5) * shape.cell,
             row < 0 ? y + shape.top - 9 : y + shape.top + (row + 0.5) * shape.cell];
         }""",
@@ -133,15 +137,16 @@ def hover(seen: Visit, row: float, column: float) -> str:
     )
     seen.page.mouse.move(x, y)
     seen.settle()
-    return seen.page.inner_text("#pair")
+    return seen.page.inner_text(".pair")
 
 
 def drawn(seen: Visit) -> NDArray[np.uint8]:
     """(rows, columns, 3): the colour inside every square, beside its number."""
     return np.array(
         seen.run(
-            """() => {
-              const context = byId("map").getContext("2d"), { left, top, cell } = shape;
+            f"() => {{ const {{ canvas, matrix: map, shape: {{ left, top, cell }} }} = {HEAT};"
+            """
+              const context = canvas.base.getContext("2d");
               const pixel = (x, y) => [...context.getImageData(x, y, 1, 1).data].slice(0, 3);
               const row = (_, r) => map.columns.map((_, c) => pixel(left + c * cell + 2, top + r * cell + 2));
               return map.rows.map(row);
@@ -152,8 +157,8 @@ def drawn(seen: Visit) -> NDArray[np.uint8]:
 
 
 def matrix(seen: Visit) -> NDArray[np.uint8]:
-    rows, columns = seen.run("() => [map.rows.length, map.columns.length]")
-    text = seen.run("() => Array.from(map.bytes, (byte) => String.fromCharCode(byte)).join('')")
+    rows, columns = seen.run(f"() => [{MAP}.matrix.rows.length, {MAP}.matrix.columns.length]")
+    text = seen.run(f"() => Array.from({MAP}.matrix.bytes, (byte) => String.fromCharCode(byte)).join('')")
     return np.frombuffer(text.encode("latin-1"), dtype=np.uint8).reshape(rows, columns)
 
 
@@ -236,13 +241,16 @@ def test_it_asks_for_nothing_and_complains_of_nothing(opened: Callable[..., Visi
     seen = opened(SENTENCE, SHORT)
     choose(seen, kind=ENCODER, layer=2, head="max", sentence=1)
     hover(seen, 1, 1)
-    seen.page.click("#theme")
+    seen.page.click(".theme")
     assert seen.requests == [seen.page.url] and seen.complaints == []
     policy = seen.page.get_attribute('meta[http-equiv="Content-Security-Policy"]', "content")
     assert policy and policy.startswith("default-src 'none'") and "unsafe" not in policy
     assert seen.run("() => fetch('http://127.0.0.1:9').catch(() => 'refused')") == "refused"
     assert any("Content Security Policy" in complaint for complaint in seen.complaints)
-    seen.run("() => document.body.append(make('script', {textContent: 'window.ran = true'}))")
+    seen.run(
+        "() => { const script = document.createElement('script'); script.text = 'window.ran = true'; "
+        "document.head.append(script); }"
+    )
     assert not seen.run("() => window.ran")
 
 
@@ -267,15 +275,13 @@ def test_512_tokens_6_layers_8_heads_are_drawn_within_2_seconds(opened: Callable
     assert int(seen.page.get_attribute("body", "data-drawn") or 9999) < 2000
     assert seen.requests == [seen.page.url] and seen.complaints == []
     assert np.abs(matrix(seen) / 255 - large.views[0].weights.mean(0)).max() <= 1 / 255
-    seen.page.locator('#layer input[value="6"]').check(force=True)
-    seen.page.locator('#head input[value="5"]').check(force=True)
-    seen.page.wait_for_function("() => unpacked.id === 'weights-0-5' && map.name.endsWith('head 5')")
+    choose(seen, layer=6, head=5)
     assert np.array_equal(matrix(seen), as_bytes(large.views[5].weights[4]))
     assert hover(seen, 300, 301) == f"{words[300]} → {words[301]} {written(large.views[5].weights[4, 300, 301])}"
     milliseconds = seen.run(
-        """() => { const start = performance.now();
-          for (let row = 0; row < 20; row++) { Object.assign(chosen, { row, column: 2 * row }); highlight(); }
-          return (performance.now() - start) / 20; }"""
+        f"""() => {{ const start = performance.now();
+          for (let row = 0; row < 20; row++) {{ {HEAT}.light(row, 2 * row); {MAP}.say(); }}
+          return (performance.now() - start) / 20; }}"""
     )
     assert milliseconds < 100, "pointing must not redraw the map"
 
@@ -295,8 +301,8 @@ def test_each_choice_draws_exactly_its_matrix(opened: Callable[..., Visit]) -> N
         assert np.array_equal(drawn(seen), colours[matrix(seen)])
     choose(seen, sentence=1)
     assert np.array_equal(matrix(seen).shape, SHORT.views[5].weights.shape[1:]), "kind and layer are kept"
-    assert seen.page.inner_text("#note") == SHORT.note
-    seen.page.check("#stretch")
+    assert seen.page.inner_text(".note") == SHORT.note
+    seen.page.check(".stretch")
     stretched = np.rint(matrix(seen) * (255 / matrix(seen).max())).astype(int)
     assert np.abs(drawn(seen).astype(int) - colours[stretched]).max() <= 2
 
@@ -304,39 +310,43 @@ def test_each_choice_draws_exactly_its_matrix(opened: Callable[..., Visit]) -> N
 def test_pointing_shows_the_words_and_their_weight(opened: Callable[..., Visit]) -> None:
     seen = opened()
     choose_head = SENTENCE.views[0].weights[1]
-    seen.page.locator('#head input[value="2"]').check(force=True)
+    choose(seen, head=2)
     for row, column in ((0, 0), (3, 7), (6, 10), (2, 4)):
         weight = written(choose_head[row, column])
         assert hover(seen, row, column) == f"{TARGET[row]} → {SOURCE[column]} {weight}"
     best = int(as_bytes(choose_head[4]).argmax())
     assert hover(seen, 4, -1) == f"dort → {SOURCE[best]} {written(choose_head[4, best])}"
-    assert seen.page.inner_text("#most").startswith(f"dort attends to {SOURCE[best]} ")
-    shaded = seen.run("() => [...byId('columns').children].map((word) => word.style.background !== '')")
+    assert seen.page.inner_text(".most").startswith(f"dort attends to {SOURCE[best]} ")
+    shaded = seen.run(
+        "() => [...document.querySelector('.columns').children].map((word) => word.style.background !== '')"
+    )
     assert shaded == [bool(byte > 1) for byte in as_bytes(choose_head[4])]
-    seen.page.hover("#columns span:nth-child(4)")
+    seen.page.hover(".columns span:nth-child(4)")
     seen.settle()
     best = int(as_bytes(choose_head[:, 3]).argmax())
-    assert seen.page.inner_text("#pair") == f"{TARGET[best]} → cat {written(choose_head[best, 3])}"
-    seen.page.hover("#rows span:nth-child(7)")
+    assert seen.page.inner_text(".pair") == f"{TARGET[best]} → cat {written(choose_head[best, 3])}"
+    seen.page.hover(".rows span:nth-child(7)")
     seen.settle()
-    assert seen.page.inner_text("#pair").startswith(". → ")
-    beside = seen.run("() => [...byId('columns').children].map((word) => word.dataset.weight ?? '')")
+    assert seen.page.inner_text(".pair").startswith(". → ")
+    beside = seen.run("() => [...document.querySelector('.columns').children].map((word) => word.dataset.weight ?? '')")
     assert beside == [written(w)[1:] if as_bytes(w) >= 13 else "" for w in choose_head[6]]
 
 
 def test_slanted_words_are_where_they_are_seen(opened: Callable[..., Visit]) -> None:
     seen = opened()
-    assert seen.run("() => shape.angle") == 45
-    x, y = seen.run("() => [shape.left + 6.5 * shape.cell, shape.top - 7 - shape.cell]")
-    seen.page.locator("#overlay").hover(position={"x": x, "y": y})
+    assert seen.run(f"() => {HEAT}.shape.angle") == 45
+    x, y = seen.run(
+        f"() => {{ const {{ left, top, cell }} = {HEAT}.shape; return [left + 6.5 * cell, top - 7 - cell]; }}"
+    )
+    seen.page.locator(".box:not([hidden]) canvas").nth(1).hover(position={"x": x, "y": y})
     seen.settle()
-    assert " → we " in seen.page.inner_text("#pair")
+    assert " → we " in seen.page.inner_text(".pair")
 
 
 def test_arrow_keys_move_the_square(opened: Callable[..., Visit]) -> None:
     seen = opened()
-    seen.page.focus("#box")
-    means = seen.run("() => Array.from(map.bytes)")
+    seen.page.focus(".box:not([hidden])")
+    means = seen.run(f"() => Array.from({MAP}.matrix.bytes)")
     for key, (row, column) in (
         ("ArrowDown", (0, 0)),
         ("ArrowDown", (1, 0)),
@@ -349,10 +359,10 @@ def test_arrow_keys_move_the_square(opened: Callable[..., Visit]) -> None:
         seen.page.keyboard.press(key)
         seen.settle()
         weight = means[row * len(SOURCE) + column] / 255
-        assert seen.page.inner_text("#pair") == f"{TARGET[row]} → {SOURCE[column]} {weight:.2f}"
+        assert seen.page.inner_text(".pair") == f"{TARGET[row]} → {SOURCE[column]} {weight:.2f}"
     seen.page.keyboard.press("Escape")
     seen.settle()
-    assert "arrow keys" in seen.page.inner_text("#pair")
+    assert "arrow keys" in seen.page.inner_text(".pair")
 
 
 def test_hostile_tokens_stay_text(opened: Callable[..., Visit]) -> None:
@@ -361,13 +371,14 @@ def test_hostile_tokens_stay_text(opened: Callable[..., Visit]) -> None:
     shown = [visible(token) for token in HOSTILE]
     for index, token in enumerate(shown):
         assert hover(seen, index, index) == f"{token} → {token} 1.00"
-    assert seen.run("() => [...byId('rows').children].map((word) => word.textContent)") == shown
+    assert seen.run("() => [...document.querySelector('.rows').children].map((word) => word.textContent)") == shown
     seen.page.click("summary")
-    seen.page.wait_for_selector("#table th")
-    assert seen.page.locator("#layout :is(img, b, script)").count() == 0
+    seen.page.wait_for_selector(".table th")
+    assert seen.page.locator("main :is(img, b, script)").count() == 0
     assert seen.requests == [seen.page.url] and seen.complaints == []
     texts = [
-        element.text for element in ElementTree.fromstring(seen.run("svg")).iter("{http://www.w3.org/2000/svg}text")
+        element.text
+        for element in ElementTree.fromstring(seen.run(f"() => {MAP}.svg()")).iter("{http://www.w3.org/2000/svg}text")
     ]
     assert {token for token in shown if len(token) <= 16} <= set(texts)
 
@@ -378,19 +389,21 @@ def test_a_phone_scrolls_the_map_and_not_the_page(opened: Callable[..., Visit]) 
     for option in ({"color_scheme": "light"}, {"color_scheme": "dark"}):
         seen = opened(sentence, SENTENCE, width=360, height=740, has_touch=True, is_mobile=True, **option)
         assert seen.run("() => document.documentElement.scrollWidth") <= 360
-        assert seen.run("() => byId('box').scrollWidth > byId('box').clientWidth")
-        seen.run("() => byId('box').scrollIntoView({ block: 'end' })")
+        assert seen.run(f"() => {HEAT}.element.scrollWidth > {HEAT}.element.clientWidth")
+        seen.run(f"() => {HEAT}.element.scrollIntoView({{ block: 'end' }})")
         x, y = seen.run(
-            """() => { const box = byId("overlay").getBoundingClientRect();
+            f"() => {{ const {{ canvas, shape }} = {HEAT};"
+            """
+              const box = canvas.overlay.getBoundingClientRect();
               return [box.x + shape.left + 2.5 * shape.cell, box.y + shape.top + 4.5 * shape.cell]; }"""
         )
         seen.page.touchscreen.tap(x, y)
         seen.settle()
-        assert seen.page.inner_text("#pair").startswith("Wort4 → Wort2 ")
-        seen.run("() => byId('box').scrollTo(9999, 9999)")
+        assert seen.page.inner_text(".pair").startswith("Wort4 → Wort2 ")
+        seen.run(f"() => {HEAT}.element.scrollTo(9999, 9999)")
         seen.settle()
         assert hover(seen, 3, 3) != "", "the words stay beside the map"
-        assert seen.run("() => chosen.column") > 10
+        assert seen.run(f"() => {MAP}.chosen.column") > 10
 
 
 CONTRAST = """() => {
@@ -414,10 +427,10 @@ CONTRAST = """() => {
     if (text && element.checkVisibility() && !["SCRIPT", "NOSCRIPT"].includes(element.tagName))
       found[text] = ratio(getComputedStyle(element).color, ground(element));
   }
-  const rgb = (hex) => `${[1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16))}`;
-  for (const name of ["ink", "quiet", "accent"]) found["map, " + name] = ratio(rgb(colours[name]), rgb(colours.panel));
-  for (const colour of colours.scale)
-    found["number on " + colour] = ratio(inkOn(colour) === "#000" ? "0, 0, 0" : "255, 255, 255", css(colour));
+  const { paint } = document.querySelector("main").attentionMap;
+  for (const name of ["ink", "quiet", "accent"]) found["map, " + name] = ratio(paint[name], paint.panel);
+  for (let byte = 0; byte < 256; byte++)
+    found["number on " + byte] = ratio(paint.inkOn(byte) === "#000" ? "0, 0, 0" : "255, 255, 255", paint.fill(byte));
   return found;
 }"""
 
@@ -431,7 +444,7 @@ def test_text_has_contrast_in_both_themes(opened: Callable[..., Visit], theme: s
     ratios = seen.run(CONTRAST)
     assert {"Queries", "Save SVG", "Light" if theme == "dark" else "Dark", "petit", "mean", "max"} <= ratios.keys()
     assert {text: ratio for text, ratio in ratios.items() if ratio < 4.5} == {}
-    seen.page.click("#theme")
+    seen.page.click(".theme")
     assert seen.run("() => document.documentElement.dataset.theme") != theme
     assert {text: ratio for text, ratio in seen.run(CONTRAST).items() if ratio < 4.5} == {}
     other = colour_scale(*SCALES["light" if theme == "dark" else "dark"])
@@ -447,7 +460,7 @@ def saved(seen: Visit, button: str) -> bytes:
 def test_svg_and_png_can_be_taken_away(opened: Callable[..., Visit]) -> None:
     seen = opened(SENTENCE, SHORT)
     choose(seen, head=2)
-    root = ElementTree.fromstring(saved(seen, "#svg"))
+    root = ElementTree.fromstring(saved(seen, ".save-svg"))
     name = "{http://www.w3.org/2000/svg}"
     texts = [element.text for element in root.iter(f"{name}text")]
     assert {*SOURCE, *TARGET} <= set(texts)
@@ -455,13 +468,13 @@ def test_svg_and_png_can_be_taken_away(opened: Callable[..., Visit]) -> None:
     colours = colour_scale(*SCALES["light"])
     fills = [element.get("fill") for element in root.iter(f"{name}rect")]
     assert fills[2:] == [f"rgb({','.join(map(str, colours[byte]))})" for byte in chosen.flat if byte]
-    picture = saved(seen, "#png")
+    picture = saved(seen, ".save-png")
     assert picture.startswith(b"\x89PNG\r\n")
     assert struct.unpack(">II", picture[16:24]) == tuple(
         2 * round(float(root.get(side, 0))) for side in ("width", "height")
     )
     choose(seen, sentence=1)
-    assert SHORT.note in saved(seen, "#svg").decode(), "what is not attention says so wherever it goes"
+    assert SHORT.note in saved(seen, ".save-svg").decode(), "what is not attention says so wherever it goes"
     assert seen.complaints == []
 
 
@@ -469,18 +482,18 @@ def test_paper_gets_the_whole_map_in_dark_ink(opened: Callable[..., Visit]) -> N
     seen = opened(SENTENCE, color_scheme="dark")
     seen.run("() => dispatchEvent(new Event('beforeprint'))")
     assert seen.run("() => document.documentElement.dataset.theme") == "light"
-    assert seen.page.locator("#print svg text").count() > len(SOURCE) + len(TARGET)
+    assert seen.page.locator(".print svg text").count() > len(SOURCE) + len(TARGET)
     seen.run("() => dispatchEvent(new Event('afterprint'))")
     assert seen.run("() => document.documentElement.dataset.theme") == "dark"
 
 
 def test_the_numbers_are_there_as_a_table(opened: Callable[..., Visit]) -> None:
     seen = opened()
-    seen.page.locator('#head input[value="3"]').check(force=True)
+    choose(seen, head=3)
     seen.page.click("summary")
-    seen.page.wait_for_selector("#table th")
+    seen.page.wait_for_selector(".table th")
     cells = seen.run(
-        "() => [...document.querySelectorAll('#table tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        "() => [...document.querySelectorAll('.table tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
     )
     head = SENTENCE.views[0].weights[2]
     assert cells[0] == ["", *SOURCE]
@@ -490,36 +503,36 @@ def test_the_numbers_are_there_as_a_table(opened: Callable[..., Visit]) -> None:
 def test_every_control_has_a_name_and_can_be_reached(opened: Callable[..., Visit]) -> None:
     seen = opened(SENTENCE, SHORT)
     reached = []
-    for _ in range(12):
+    for _ in range(14):
         seen.page.keyboard.press("Tab")
-        reached.append(seen.run("() => document.activeElement.name || document.activeElement.id"))
-    assert {"theme", "sentence", "kind", "layer", "head", "box", "stretch", "size", "svg", "png"} <= set(reached)
-    names = [("radiogroup", name) for name in ("Sentence", "Attention", "Layer", "Head")]
-    names += [("button", name) for name in ("Light or dark", "Save SVG", "Save PNG")]
+        reached.append(seen.run("() => document.activeElement.name || document.activeElement.className"))
+    assert {"theme", "sentence", "kind", "layer", "head", "look", "box", "stretch", "size"} <= set(reached)
+    assert {"save-svg", "save-png", "save-json"} <= set(reached)
+    names = [("radiogroup", name) for name in ("Sentence", "Attention", "Layer", "Head", "View")]
+    names += [("button", name) for name in ("Light or dark", "Save SVG", "Save PNG", "Save JSON")]
     names += [("slider", "Size"), ("checkbox", "Stretch colours"), ("application", "Heat map: cross-attention")]
     for role, name in names:
         assert seen.page.get_by_role(role, name=name).count() == 1, name
-    assert seen.page.get_by_role("status").inner_text() == seen.page.inner_text("#pair")
-    seen.page.focus('#layer input[value="1"]')
+    assert seen.page.get_by_role("status").inner_text() == seen.page.inner_text(".pair")
+    seen.page.focus('.layer input[value="1"]')
     seen.page.keyboard.press("ArrowRight")
-    seen.page.wait_for_function("() => map.name.includes('layer 2')")
+    seen.page.wait_for_function(f"() => {MAP}.shown.name.includes('layer 2')")
     assert seen.run("() => document.activeElement.value") == "2"
 
 
 def test_the_last_choice_wins_however_slow_the_first(opened: Callable[..., Visit]) -> None:
     name = opened().run(
-        """async ([first, second]) => {
-          const real = unpack, calls = [];
+        f"async ([first, second]) => {{ const map = {MAP};"
+        """
+          const real = map.bytesOf, calls = [];
           let finish;
           const late = new Promise((resolve) => (finish = resolve));
-          unpack = async (id) => (calls.push(id) === 1 && (await late), real(id));
-          chosen.kind = first;
-          const slow = show();
-          chosen.kind = second;
-          await show();
+          map.bytesOf = async (view) => (calls.push(view) === 1 && (await late), real.call(map, view));
+          const slow = map.choose({ kind: first });
+          await map.choose({ kind: second });
           finish();
           await slow;
-          return map.name;
+          return map.shown.name;
         }""",
         [ENCODER, DECODER],
     )
@@ -528,21 +541,24 @@ def test_the_last_choice_wins_however_slow_the_first(opened: Callable[..., Visit
 
 def test_nothing_written_is_no_fault(opened: Callable[..., Visit]) -> None:
     seen = opened(Sentence("a", "", (View(CROSS, 1, (), ("a",), np.zeros((2, 0, 1))),)))
-    seen.page.focus("#box")
+    seen.page.focus(".box:not([hidden])")
     seen.page.keyboard.press("ArrowDown")
-    assert "no words" in seen.page.inner_text("#pair") and seen.complaints == []
+    assert "no words" in seen.page.inner_text(".pair") and seen.complaints == []
 
 
 def test_a_notebook_gets_a_frame_of_its_own(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "notebook.html"
-    file.write_text(f"<!doctype html><p id='map'>a cell</p>{notebook_frame(SENTENCE)}", encoding="utf-8")
+    file.write_text(f"<!doctype html><main>a cell</main>{notebook_frame(SENTENCE)}", encoding="utf-8")
     with visit(browser, file) as seen:
         frame = seen.page.frame_locator("iframe")
         frame.locator("body[data-drawn]").wait_for()
-        assert frame.locator("#rows span").all_inner_texts() == list(TARGET)
+        assert frame.locator(".rows span").all_inner_texts() == list(TARGET)
         with seen.page.expect_download() as waiting:
-            frame.locator("#png").click()
+            frame.locator(".save-png").click()
         assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
-        assert seen.run("() => [typeof content, document.styleSheets.length]") == ["undefined", 0]
+        assert seen.run("() => [document.querySelector('main').textContent, document.styleSheets.length]") == [
+            "a cell",
+            0,
+        ]
         assert [url for url in seen.requests if not url.startswith("blob:null/")] == [seen.page.url]
         assert seen.complaints == []

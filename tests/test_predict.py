@@ -24,6 +24,7 @@ from regard.predict.decoding import Decoding, Prediction
 from regard.predict.search import (
     IMPOSSIBLE,
     Hypothesis,
+    Search,
     beam,
     constrain,
     forbid_repeats,
@@ -263,6 +264,39 @@ def test_batch_mates_change_nothing(name, way):
             assert [whole(hypothesis) for hypothesis in other] == [whole(h) for h in together[row]]
             for mine, its in zip(together[row], other, strict=True):
                 assert mine.log_prob == pytest.approx(its.log_prob, abs=1e-9)
+
+
+@each_way
+@each_model
+def test_a_forced_beginning_is_written_whatever_is_forbidden_and_mates_stay_as_they_are(name, way):
+    model, batch, most = neural(name), five_sources(), [2, 11, 7, 13, 5]
+    beginnings = [(), (6, 6, 6, 6), (4,), (), (5, EOS)]
+    free = generate(model, batch, WAYS[way], limits=torch.tensor(most))
+    search, found = Search(model, WAYS[way]), {}
+    search.add(batch, names=range(5), lines=range(5), limits=most, forced=beginnings)
+    while search:
+        found.update(search.step())
+    for row, beginning in enumerate(beginnings):
+        for hypothesis, usual in zip(found[row], free[row], strict=bool(not beginning)):
+            assert whole(hypothesis)[: len(beginning)] == beginning
+            expected = forced_log_prob(model, batch.source.row(row).values[0], whole(hypothesis))
+            assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
+            assert beginning or whole(hypothesis) == whole(usual)
+    assert len(found[1]) == WAYS[way].width and whole(found[4][0]) == (5, EOS)
+
+
+def test_a_beam_as_wide_as_the_space_finds_every_output_with_its_beginning():
+    model, batch, space = Table(seed=2), sources(2, 3, 5), every_output(4)
+    how = Decoding(beam=len(space), n_best=len(space), length_penalty=0.0)
+    beginnings = [(), (4,), (5, 3)]
+    search, found = Search(model, how), {}
+    search.add(batch, names=(2, 3, 5), lines=(0, 1, 2), limits=[4] * 3, forced=beginnings)
+    while search:
+        found.update(search.step())
+    for key, beginning in zip((2, 3, 5), beginnings, strict=True):
+        possible = [each for each in space if each[: len(beginning)] == beginning]
+        expected = sorted(possible, key=lambda tokens, key=key: (tokens[-1] != EOS, -model.log_prob(key, tokens)))
+        assert [whole(hypothesis) for hypothesis in found[key]] == expected
 
 
 @each_way

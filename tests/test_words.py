@@ -74,7 +74,7 @@ def pages() -> list[Path]:
 
 
 def package_files() -> list[Path]:
-    inside = (file for room in ROOMS for end in ("py", "html") for file in (PACKAGE / room).rglob(f"*.{end}"))
+    inside = (file for room in ROOMS for end in ("py", "html", "js") for file in (PACKAGE / room).rglob(f"*.{end}"))
     return [*(PACKAGE / name for name in FILES), *sorted({*inside} - {*WORLD.rglob("*.py")})]
 
 

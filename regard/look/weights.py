@@ -116,15 +116,19 @@ def reading(model: nn.Module) -> Iterator[list[Tensor]]:
 
 def gradient_weights(model: nn.Module, batch: Batch) -> Tensor:
     """Compute the saliency, (batch, target - 1, source); each row sums to 1."""
+    return torch.stack(list(gradient_rows(model, batch)), 1)
+
+
+def gradient_rows(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
+    """Yield the saliency of each target token in turn, (batch, source): a backward pass for each."""
     with torch.enable_grad():
         with reading(model) as embedded:
             chosen = scores(model).log_probs(batch)[0]  # (batch, target - 1)
-        rows = []
-        for step in range(chosen.shape[1]):
-            (slope,) = torch.autograd.grad(chosen[:, step].sum(), embedded[0], retain_graph=True)
-            rows.append(sizes_of(slope, batch))  # (batch, source)
-    sizes = torch.stack(rows, 1)
-    return sizes / sizes.sum(-1, keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
+        each = chosen.sum(0).unbind()
+    for log_prob in each:
+        (slope,) = torch.autograd.grad(log_prob, embedded[0], retain_graph=True)
+        sizes = sizes_of(slope, batch)  # (batch, source)
+        yield sizes / sizes.sum(-1, keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
 
 
 def sizes_of(slope: Tensor, batch: Batch) -> Tensor:

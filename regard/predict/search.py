@@ -89,6 +89,11 @@ def constrain(log_probs: Tensor, written: Tensor, ages: NDArray[Any], how: Decod
     return log_probs
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """Return log-probabilities, at least in float32."""
+    return logits.log_softmax(-1) if logits.dtype is torch.float64 else logits.float().log_softmax(-1)
+
+
 def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest of each row, (rows, k), and their places, as `topk` does; of equal ones, if k is 1, the
     first. They lie in the k stretches with the largest maxima, and maxima are found several times faster."""
@@ -219,6 +224,7 @@ class Search:
         self.choose = chooser(how)
         self.state: State | None = None
         self.found: dict[int, list[Hypothesis]] = {}  # of those that have not ended, by their names
+        self.forced: dict[int, Sequence[int]] = {}  # what the output of an example must begin with, by its name
         # one entry per example; a row per hypothesis
         self.names = self.lines = self.limits = self.ages = np.zeros(0, np.int64)
         self.to_come = np.zeros(0, np.int64)  # hypotheses that have not ended
@@ -230,9 +236,19 @@ class Search:
         return len(self.found)
 
     @torch.inference_mode()
-    def add(self, batch: Batch, *, names: Sequence[int], lines: Sequence[int], limits: Sequence[int]) -> None:
+    def add(
+        self,
+        batch: Batch,
+        *,
+        names: Sequence[int],
+        lines: Sequence[int],
+        limits: Sequence[int],
+        forced: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Let examples join. `limits`: the maximum length of each, <eos> included, if the model allows as many;
-        `lines`: their numbers for the sampler's noise; no two examples that are under way have the same name."""
+        `lines`: their numbers for the sampler's noise; no two examples that are under way have the same name.
+        `forced`: the tokens that each output must begin with, whatever the settings forbid (prefix-constrained
+        decoding)."""
         longest = room(self.model)
         most = np.minimum(limits, np.iinfo(np.int64).max if longest is None else longest)
         state = self.model.start(batch)
@@ -245,6 +261,7 @@ class Search:
             totals[:, 1:] = IMPOSSIBLE
         written = tokens.new_empty(len(tokens), 0)
         self.found.update((name, []) for name in names)
+        self.forced.update((name, tokens) for name, tokens in zip(names, forced, strict=False) if tokens)
         alive = np.ones((batch.size, self.width), bool)
         fresh = (np.asarray(names), np.asarray(lines), most, np.zeros_like(most), alive.sum(1), alive)
         if self.state is None or not self._leave(np.nonzero(self.alive.any(1))[0]):
@@ -264,8 +281,13 @@ class Search:
         """Write one token of each example, and return the names and hypotheses, best first, of those that ended."""
         assert self.state is not None
         logits, state = self.model.step(self.tokens, self.state)
-        log_probs = logits.log_softmax(-1) if logits.dtype is torch.float64 else logits.float().log_softmax(-1)
+        log_probs = log_softmax(logits)
+        own = log_probs.clone() if self.forced else log_probs
         log_probs = constrain(log_probs, self.written, self.ages.repeat(self.width), self.how)
+        for place, token in self._forced_next():
+            rows = slice(place * self.width, (place + 1) * self.width)
+            log_probs[rows] = IMPOSSIBLE
+            log_probs[rows, token] = own[rows, token]
         choice = parents, tokens, totals = self.choose(log_probs, self.totals, self.lines, self.ages)
         values = totals.cpu().numpy()
         if np.isnan(values).any():
@@ -293,11 +315,18 @@ class Search:
                 self._leave(left)
         return over
 
+    def _forced_next(self) -> list[tuple[int, int]]:
+        """Return the place of each example whose next token is forced, and this token."""
+        ages = zip(self.names.tolist(), self.ages.tolist(), strict=True) if self.forced else ()
+        every = ((place, self.forced.get(name, ()), age) for place, (name, age) in enumerate(ages))
+        return [(place, tokens[age]) for place, tokens, age in every if age < len(tokens)]
+
     @torch.inference_mode()
     def drop(self, names: Collection[int]) -> None:
         """Let examples leave before they have ended."""
         for name in names:
             self.found.pop(name, None)
+            self.forced.pop(name, None)
         self.alive = self.alive & ~np.isin(self.names, list(names))[:, None]
         self._leave(np.nonzero(self.alive.any(1))[0])
 
@@ -316,6 +345,7 @@ class Search:
         for name in self.names[ended.any(1) & ~self.alive.any(1)].tolist():
             # those that ended with <eos> come before those that were cut off
             hypotheses = sorted(self.found.pop(name), key=lambda each: (not each.finished, -each.score(penalty)))
+            self.forced.pop(name, None)
             over.append((name, hypotheses))
         return over
 

@@ -22,6 +22,8 @@ from regard.predict.text import most_read, readable
 from regard.run import Run
 from regard.serve.desk import Desk, Limits
 from regard.serve.shelf import abilities
+from regard.show.attention_page import sentence_facts
+from regard.show.caption_page import Captioned, picture_facts
 from regard.tasks import nothing
 
 SERVER_DECIDES = ("longest_source", "batch_tokens")  # settings of decoding that a request cannot change
@@ -136,13 +138,13 @@ def routes(desk: Desk) -> APIRouter:
     async def steps(request: Request, asked: Steps) -> dict[str, Any]:
         """Replay how a run writes its output: at each step the likeliest tokens, the choice, the attention; and the
         tree of beam search."""
-        from regard.look.steps import steps
+        from regard.look.steps import replay
 
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
             (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
             how = settings_of(run, asked.settings, desk.limits)
-            found = await desk.call(ticket, partial(steps, run, raw, how, asked.forced))
+            found = await desk.call(ticket, partial(replay, run, raw, how, asked.forced))
         return {"run": asked.run, **found.facts()}
 
     return router
@@ -152,13 +154,12 @@ def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
     """Return what /v1/look shows, in the form that the page draws."""
     if kind == "gates":
         from regard.look.gates import WORDS, carried_closely
-        from regard.show.attention_page import described
 
-        return {"words": WORDS, **described(carried_closely(run, raw, target))}
+        return {"words": WORDS, **sentence_facts(carried_closely(run, raw, target))}
     if run.task.look_closely is nothing:
         raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
-    found: dict[str, Any] = run.task.describe(run.task.look_closely(run, raw, target))
-    return found
+    closely = run.task.look_closely(run, raw, target)
+    return picture_facts(closely) if isinstance(closely, Captioned) else sentence_facts(closely)
 
 
 def raws_of(run: Run, inputs: Sequence[Input], limits: Limits) -> list[Any]:

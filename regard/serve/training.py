@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 
 from regard.checkpoint import Folder
 from regard.data.files import open_regular
-from regard.runs import listed, log_entries
+from regard.runs import facts_of, listed, log_entries
 from regard.score.registry import METRICS
 from regard.serve.desk import Desk, Refused
 from regard.show.line_chart import Curve, LineChart, line_chart
@@ -76,8 +76,8 @@ def routes(desk: Desk, closing: Callable[[], bool]) -> APIRouter:
 
 def changes(folder: Folder) -> list[tuple[int, int]]:
     """Return what differs when a run has progressed: sizes and times of its log and checkpoint, and its state."""
-    found = [path.lstat() for path in (folder.log, folder.last) if path.exists()]
-    return [(each.st_size, each.st_mtime_ns) for each in found] + [(int(folder.in_use()), 0)]
+    files = [(facts.st_size, facts.st_mtime_ns) for facts in facts_of((folder.log, folder.last))]
+    return [*files, (int(folder.in_use()), 0)]
 
 
 def progress_of(folder: Folder) -> dict[str, Any]:

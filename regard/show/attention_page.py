@@ -1,7 +1,8 @@
 """Attention maps, or gates and states, as one HTML file that opens offline in any browser.
 
 A weight w ∈ [0, 1] is stored as the byte round(255 w), so |w − byte/255| ≤ 1/510. The bytes of each view are compressed
-separately (zlib, base64) and unpacked by the browser when that view is chosen; `attention_page.html` draws them.
+separately (zlib, base64) and unpacked by the browser when that view is chosen; `attention_map.js` draws them, wherever
+it is given what `sentence_facts` returns.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.show.colours import SCALES, colour_scale
+from regard.show.colours import theme_scales
 from regard.show.markup import fill_template, inert_json, notebook_cell
 from regard.show.text import legible, visible
 
@@ -64,24 +65,24 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
     """Return one HTML document with all it needs inside."""
     if not sentences:
         raise ValueError("a page needs a sentence.")
-    described: list[dict[str, object]] = []
-    weights = []
-    for place, sentence in enumerate(sentences):
-        views = {f"weights-{place}-{number}": view for number, view in enumerate(sentence.views)}
-        for name, view in views.items():
-            packed = b64encode(zlib.compress(as_bytes(view.weights).tobytes())).decode()
-            weights.append(f'<script type="text/plain" id="{name}">{packed}</script>')
-        texts = {name: legible(vars(sentence)[name]) for name in ("title", "output", "note")}
-        described.append({**texts, "views": [{"id": name, **_described(view)} for name, view in views.items()]})
     content = {
         "title": legible(title),
         "words": dict(words),
-        "scales": {theme: colour_scale(*ends) for theme, ends in SCALES.items()},
-        "sentences": described,
+        "scales": theme_scales(),
+        "sentences": [sentence_facts(sentence) for sentence in sentences],
     }
     return fill_template(
-        "attention_page.html", title=escape(legible(title)), content=inert_json(content), weights="\n".join(weights)
+        "attention_page.html",
+        title=escape(legible(title)),
+        about=escape(words["about"]),
+        content=inert_json(content),
     )
+
+
+def sentence_facts(sentence: Sentence) -> dict[str, object]:
+    """Return the sentence for JSON, with its weights, as `AttentionMap.show` takes it."""
+    texts = {name: legible(vars(sentence)[name]) for name in ("title", "output", "note")}
+    return {**texts, "views": [_view_facts(view) for view in sentence.views]}
 
 
 def notebook_frame(sentence: Sentence) -> str:
@@ -97,12 +98,17 @@ def as_bytes(weights: NDArray[np.floating]) -> NDArray[np.uint8]:
     return rounded
 
 
-def _described(view: View) -> dict[str, object]:
-    """Return everything except the weights."""
+def packed(weights: NDArray[np.uint8]) -> str:
+    """Return the bytes as text: compressed, in base64."""
+    return b64encode(zlib.compress(weights.tobytes())).decode()
+
+
+def _view_facts(view: View) -> dict[str, object]:
     return {
         "name": legible(view.name),
         "layer": view.layer,
         "heads": len(view.weights),
         "rows": [visible(token) for token in view.rows],
         "columns": [visible(token) for token in view.columns],
+        "weights": packed(as_bytes(view.weights)),
     }

@@ -1,12 +1,11 @@
 """Pictures with their captions as one HTML file that opens offline: for each word, where each head looked.
 
-Weights are stored as in `attention_page`: bytes, compressed for each view; `caption_page.html` draws them.
+Weights are stored as in `attention_page`: bytes, compressed for each view; `picture_view.js` draws them,
+wherever it is given what `picture_facts` returns.
 """
 
 from __future__ import annotations
 
-import zlib
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,7 +13,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.show.attention_page import as_bytes
+from regard.show.attention_page import as_bytes, packed
 from regard.show.markup import fill_template, inert_json, notebook_cell
 from regard.show.picture_map import DARK, DARKEST, Pixels, png_address, png_text
 from regard.show.text import legible, visible
@@ -47,32 +46,25 @@ def caption_page(pictures: Sequence[Captioned], *, title: str) -> str:
     """Return one HTML document with all it needs inside."""
     if not pictures:
         raise ValueError("a page needs a picture.")
-    described, packed = [], []
-    for place, picture in enumerate(pictures):
-        views = []
-        for number, view in enumerate(picture.views):
-            heads, _, rows, columns = view.weights.shape
-            name = f"weights-{place}-{number}"
-            most = view.weights.max((2, 3), keepdims=True)  # of each head and word, where the picture is bright
-            shares = as_bytes(view.weights / np.where(most > 0, most, 1.0))
-            packed.append(f'<script type="text/plain" id="{name}">{_packed(shares.tobytes())}</script>')
-            largest = [[round(float(word), 4) for word in head] for head in most[:, :, 0, 0]]
-            size = {"heads": heads, "rows": rows, "columns": columns}
-            views.append({"id": name, "name": legible(view.name), **size, "largest": largest})
-        described.append(
-            {
-                "title": legible(picture.title),
-                "note": legible(picture.note),
-                "words": [visible(word) for word in picture.words],
-                "picture": png_address(png_text(picture.pixels)),
-                "size": [*picture.pixels.shape[:2]],
-                "views": views,
-            }
-        )
-    content = {"title": legible(title), "dark": list(DARK), "darkest": DARKEST, "shown": described}
-    return fill_template(
-        "caption_page.html", title=escape(legible(title)), content=inert_json(content), weights="\n".join(packed)
-    )
+    content = {**spotlight(), "shown": [picture_facts(picture) for picture in pictures]}
+    return fill_template("caption_page.html", title=escape(legible(title)), content=inert_json(content))
+
+
+def spotlight() -> dict[str, object]:
+    """Return how dark a picture is where no weight is, for JSON."""
+    return {"dark": list(DARK), "darkest": DARKEST}
+
+
+def picture_facts(picture: Captioned) -> dict[str, object]:
+    """Return the picture for JSON, with its weights, as `PictureView.show` takes it."""
+    return {
+        "title": legible(picture.title),
+        "note": legible(picture.note),
+        "words": [visible(word) for word in picture.words],
+        "picture": png_address(png_text(picture.pixels)),
+        "size": [*picture.pixels.shape[:2]],
+        "views": [_view_facts(view) for view in picture.views],
+    }
 
 
 def caption_frame(picture: Captioned) -> str:
@@ -80,5 +72,15 @@ def caption_frame(picture: Captioned) -> str:
     return notebook_cell(caption_page([picture], title=picture.title), legible(picture.title), 640)
 
 
-def _packed(data: bytes) -> str:
-    return b64encode(zlib.compress(data)).decode()
+def _view_facts(view: Places) -> dict[str, object]:
+    """Return the weights as shares of the largest of each head and word, where the picture is bright."""
+    heads, _, rows, columns = view.weights.shape
+    most = view.weights.max((2, 3), keepdims=True)
+    return {
+        "name": legible(view.name),
+        "heads": heads,
+        "rows": rows,
+        "columns": columns,
+        "largest": [[round(float(word), 4) for word in head] for head in most[:, :, 0, 0]],
+        "weights": packed(as_bytes(view.weights / np.where(most > 0, most, 1.0))),
+    }

@@ -58,3 +58,8 @@ def colour_scale(none: str, full: str) -> list[list[int]]:
     linear = np.clip(cones @ np.linalg.inv(RGB_TO_CONES).T, 0, 1)
     gamma = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return [[round(255 * value) for value in colour] for colour in gamma.tolist()]
+
+
+def theme_scales() -> dict[str, list[list[int]]]:
+    """Return the scale of each theme, as `AttentionMap` takes them."""
+    return {theme: colour_scale(*ends) for theme, ends in SCALES.items()}

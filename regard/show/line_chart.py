@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regard.show.markup import Rows, fill_template, html_grid, html_table, numbers_behind, policy_hash, quiet, scroller
 from regard.show.text import scientific
@@ -69,7 +69,7 @@ def line_chart(chart: LineChart) -> str:
     ends = [next((height for height in reversed(each) if height), HIGH - BOTTOM) for each in heights]
     for curve, along, each, label in zip(curves, places, heights, _apart(ends), strict=True):
         parts += _line(curve, _pieces(list(zip(map(x, along), each, strict=True))), label)
-        marked: Mapping[float, str] = {place: f"{place:g}" for place in along} if curve.at else dict(names)
+        marked: Mapping[Any, str] = {place: f"{place:g}" for place in along} if curve.at else names
         for number, place in enumerate(along):
             if place in marked and each[number] is not None:
                 parts.append(_mark(curve, number, marked[place], x(place), y))

@@ -21,14 +21,51 @@ def safe(text: str) -> str:
     return text if isinstance(text, Html) else escape(text)
 
 
+IMPORT = re.compile(r'import \{ [\w, ]+ \} from "\./(\w+\.js)";|@import "(\w+\.css)";')
+EXPORT = re.compile(r"^export (?=(?:const|class|function|async function) \w)", re.MULTILINE)
+DECLARED = re.compile(r"^(?:const|let|class|function|async function) (\w+)", re.MULTILINE)
+LEFT_OVER = re.compile(r"^\s*(?:@?import|export)\b.*|^.*\bimport\s*\(.*", re.MULTILINE)
+
+
 def fill_template(name: str, **parts: str) -> str:
-    """Fill a template of this folder: replace each «part», and «script» and «style» by their hashes for the
-    Content-Security-Policy; in one pass, so that inserted text is not replaced again."""
-    template = files("regard.show").joinpath(name).read_text(encoding="utf-8")
-    for tag in ("script", "style"):
-        if f"<{tag}>" in template:
-            parts[tag] = policy_hash(template.split(f"<{tag}>")[1].split(f"</{tag}>")[0])
+    """Fill a template of this folder: put the files that it imports into it, then replace each «part», and «script»
+    and «style» by their hashes for the Content-Security-Policy; in one pass, so that inserted text is not replaced
+    again."""
+    template = with_imports(name)
+    for tag, opening in (("script", "<script>"), ("script", '<script type="module">'), ("style", "<style>")):
+        if opening in template:
+            parts[tag] = policy_hash(template.split(opening)[1].split(f"</{tag}>")[0])
     return re.sub("«(\\w+)»", lambda found: parts[found[1]], template)
+
+
+def with_imports(name: str) -> str:
+    """Return a template with each import line replaced by the file that it names, once and in dependency order.
+
+    The modules of a page then share one script and its names, so what would behave otherwise there is refused."""
+    text = EXPORT.sub("", _included(name, set(), ()))
+    if left := LEFT_OVER.search(text):
+        raise ValueError(f"{name} cannot include this line: {left[0].strip()!r}.")
+    declared = DECLARED.findall(text)
+    if twice := {each for each in declared if declared.count(each) > 1}:
+        raise ValueError(f"modules of {name} declare the same name: {', '.join(sorted(twice))}.")
+    return text
+
+
+def _included(name: str, done: set[str], within: tuple[str, ...]) -> str:
+    if name in within:
+        raise ValueError(f"modules import one another in a circle: {' → '.join((*within, name))}.")
+    lines = []
+    text = files("regard.show").joinpath(name).read_text(encoding="utf-8")
+    if within and (found := re.search("</s(?:cript|tyle)|<!--", text)):
+        raise ValueError(f"{name} has {found[0]!r}, which ends the element that it is put into.")
+    for line in text.splitlines():
+        other = next(filter(None, found.groups())) if (found := IMPORT.fullmatch(line)) else None
+        if other is None:
+            lines.append(line)
+        elif other not in done:
+            lines.append(_included(other, done, (*within, name)))
+            done.add(other)
+    return "\n".join(lines)
 
 
 def policy_hash(text: str) -> str:

@@ -48,6 +48,7 @@ from regard.train.weights import weights
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
 MAY_CHANGE = {"train.tensorboard"}  # which does not affect training
 SAVE_EVERY = 60.0  # seconds between checkpoints: the most work that a crash can cost
+LOG_EVERY = 10.0  # seconds without a validation after which a line is logged, for those who watch
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
 ELSEWHERE = "choose another run folder (-o on the command line)"
@@ -296,7 +297,7 @@ class Session:
     def steps(self) -> Iterator[Progress]:
         """Train until the budget is used, and save checkpoints. A caller that stops earlier calls `save`."""
         attempt = int(time.time())
-        saved = time.monotonic()
+        saved = logged = time.monotonic()
         validate = partial(self.corpus.validate, self.run, self.encoded["valid"])
         if isinstance(self.run.model, Fits):
             texts = self.encoded["train"]["target"]
@@ -306,8 +307,9 @@ class Session:
         if self.recipe.train.tensorboard:
             steps = with_events(steps, self.folder.tensorboard, self.training.step)
         for progress in steps:
-            if progress.valid is not None:
+            if progress.valid is not None or time.monotonic() - logged > LOG_EVERY:
                 self._log(progress, attempt)
+                logged = time.monotonic()
             if progress.valid is not None or time.monotonic() - saved > SAVE_EVERY:
                 self.save()
                 saved = time.monotonic()

@@ -1,0 +1,107 @@
+// Every head of every layer as a small map. If sentences are long, a pixel is the largest weight of a block.
+
+import { make, weightOf } from "./drawing.js";
+import { oneHead, shrunk } from "./weights.js";
+import { svgText, xml } from "./svg.js";
+
+const MOST_PIXELS = 128; // pixels of a small map on its longer side
+
+export class HeadGrid {
+  static hint = "Click a small map to open it, or step into the grid and use the arrow keys and Enter.";
+
+  constructor({ onOpen, onPoint }) {
+    this.element = make("div", { className: "box heads", role: "grid" });
+    this.sizes = [32, 320]; // of a small map
+    this.element.addEventListener("click", ({ target }) => {
+      const place = this.placeOf(target);
+      if (place) onOpen(place.layer, place.head);
+    });
+    for (const name of ["focusin", "pointerover"]) this.element.addEventListener(name, ({ target }) => {
+      const place = this.placeOf(target);
+      if (place) onPoint(place);
+    });
+    this.element.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  placeOf(target) {
+    return this.places.find(({ button }) => button.contains(target));
+  }
+
+  show({ views, unpacked, name, paint, size, layer, head }) { // `size` 0: as large as fits
+    const heads = Math.max(...views.map((view) => view.heads)), room = this.element.clientWidth - 64;
+    Object.assign(this, { views, unpacked, paint, size: size || Math.min(180, Math.max(56, Math.floor(room / heads) - 14)) });
+    this.element.ariaLabel = `All heads: ${name}. ${views.length} layers, ${heads} heads.`;
+    this.element.style.setProperty("--columns", heads + 1);
+    this.element.style.maxHeight = Math.max(300, innerHeight * 0.78) + "px";
+    this.places = views.flatMap((view, row) =>
+      Array.from({ length: view.heads }, (_, h) => this.place(view, unpacked[row], row, h + 1)));
+    const numbers = Array.from({ length: heads }, (_, h) => make("span", { role: "columnheader" }, String(h + 1)));
+    const focused = this.element.contains(document.activeElement);
+    const corner = make("span", { role: "columnheader", className: "corner" }, heads > 1 ? "Layer, head" : "Layer");
+    const rows = views.map((view, row) => make("div", { role: "row" },
+      make("span", { role: "rowheader" }, String(view.layer)), ...this.places.filter((place) => place.row === row)
+        .map(({ button }) => make("div", { role: "gridcell" }, button))));
+    this.element.replaceChildren(make("div", { role: "row" }, corner, ...(heads > 1 ? numbers : [])), ...rows);
+    const current = this.places.find((place) => place.layer === layer && place.head === head);
+    if (current) current.button.ariaCurrent = "true";
+    for (const { button } of this.places) button.tabIndex = -1;
+    (current ?? this.places[0]).button.tabIndex = 0;
+    if (focused) (current ?? this.places[0]).button.focus();
+  }
+
+  place(view, bytes, row, head) {
+    const matrix = oneHead(view, bytes, head), label = `layer ${view.layer}, head ${head}`;
+    const { bytes: pixels, width, height, block } = shrunk(matrix, view.rows.length, view.columns.length, MOST_PIXELS);
+    const canvas = this.paint.picture(pixels, width, height), longer = Math.max(width, height);
+    for (const [side, length] of [["width", width], ["height", height]])
+      canvas.style[side] = Math.max(12, Math.round((this.size * length) / longer)) + "px";
+    const button = make("button", { type: "button", ariaLabel: label }, canvas);
+    return { layer: String(view.layer), head: String(head), row, label, matrix, block, canvas, button };
+  }
+
+  light() {} // a row or a column is chosen of one map
+
+  reveal() {}
+
+  press(event) { // Enter is a click on the button
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const here = this.placeOf(event.target);
+    if (!step || !here || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const next = this.places.find(({ row, head }) => row === here.row + step[0] && +head === +here.head + step[1]);
+    if (!next) return;
+    here.button.tabIndex = -1;
+    next.button.tabIndex = 0;
+    next.button.focus();
+  }
+
+  // ── files ──
+  svg() { // the small maps as they are on the screen
+    const gap = 10, font = 12, side = this.size + gap, left = 30, top = 24;
+    const shapes = this.places.flatMap(({ canvas, row, head }) => {
+      const x = left + (head - 1) * side, y = top + row * side, [width, height] = ["width", "height"].map(
+        (name) => parseFloat(canvas.style[name]));
+      return [`<image href="${xml(canvas.toDataURL())}" x="${x}" y="${y}" width="${width}" height="${height}" ` +
+        `preserveAspectRatio="none" image-rendering="pixelated"/>`];
+    });
+    const heads = Math.max(...this.views.map((view) => view.heads));
+    for (let h = 0; h < heads; h++)
+      shapes.push(svgText(String(h + 1), left + h * side, top - 10, this.paint.quiet, font));
+    for (const [row, { layer }] of this.views.entries())
+      shapes.push(svgText(String(layer), left - 8, top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
+    const about = ["rows: layers, columns: heads", this.note].filter(Boolean).join("; ");
+    return { width: left + heads * side, height: top + this.views.length * side, font, shapes, about };
+  }
+
+  get note() {
+    const block = Math.max(...this.places.map((place) => place.block));
+    return block > 1 ? `each pixel is the largest of ${block} × ${block} weights` : "";
+  }
+
+  facts() { // for JSON
+    return { views: this.places.map(({ layer, head, matrix, row }) => {
+      const { rows, columns } = this.views[row], cells = (r) => matrix.subarray(r * columns.length, (r + 1) * columns.length);
+      return { layer: +layer, head: +head, rows, columns, weights: rows.map((_, r) => Array.from(cells(r), weightOf)) };
+    }) };
+  }
+}
