@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 def refusal_of(problem: BaseException) -> Refused | None:
-    """Return how a client is answered to whom this happened; None: nobody is left, or it is an error of this server."""
+    """Return how the client of a request that failed is answered; None: it has left, or the server is at fault."""
     match problem:
         case Refused():
             return problem

@@ -120,7 +120,7 @@ def routes(desk: Desk, key: Key, languages: Mapping[str, Pair]) -> APIRouter:
         if asked.alternatives:
             response["alternatives"] = [rest for _, *rest in each] if many else each[0][1:]
         if asked.source == AUTO:
-            detected = {"language": source, "confidence": 0.0}  # nothing is detected: it is the only one
+            detected = Detected(language=source, confidence=0.0)  # nothing is detected: it is the only one
             response["detectedLanguage"] = [detected] * len(each) if many else detected
         return response
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -13,11 +13,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from regard.config import UserError, fields_of, help_texts
+from regard.data.fields import TextField
 from regard.data.picture_files import decoded
 from regard.data.pictures import PictureField
 from regard.interface import Generates
 from regard.predict.decoding import Decoding
-from regard.predict.text import most_read, readable
+from regard.predict.inputs import some_at_once
+from regard.predict.text import CHARACTERS, most_read, readable
 from regard.run import Run
 from regard.serve import examples
 from regard.serve.desk import Desk, Limits
@@ -28,6 +30,7 @@ from regard.show.caption_page import Captioned, picture_facts
 from regard.tasks import nothing
 
 SERVER_DECIDES = ("longest_source", "batch_tokens", "shortlist")  # settings of decoding that a request cannot change
+SCORED_TOGETHER = 4  # examples
 NAME = Field(description="The name of a run, as /v1/runs lists it.", examples=["demo"])
 RunName = Annotated[Text, NAME]
 
@@ -41,6 +44,7 @@ class Picture(Body):
 
 
 Input = Text | Picture
+Example = str | tuple[str, str]
 CHOICES: dict[str, Any] = {  # the settings of decoding, as `regard predict` has them
     name: (kind | None, Field(None, description=help_texts(Decoding)[name]))
     for name, kind in fields_of(Decoding).items()
@@ -117,7 +121,8 @@ def routes(desk: Desk) -> APIRouter:
             run = await desk.run(asked.run)
             refuse_many(asked.examples, desk.limits)
             refuse_other_form(run, asked.examples)
-            found = await desk.call(ticket, partial(run.log_prob, asked.examples))
+            await desk.in_thread(partial(refuse_long_examples, run, asked.examples, desk.limits.tokens))
+            found = await desk.call(ticket, partial(log_probs, run, asked.examples))
         return {"run": asked.run, "log_probs": found}
 
     @router.post("/look", responses={**answers(examples.SEEN), **asking})
@@ -127,6 +132,7 @@ def routes(desk: Desk) -> APIRouter:
             run = await desk.run(asked.run)
             (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
             target = asked.target
+            await desk.in_thread(partial(refuse_unseen, run, raw, target))
             if target is None and isinstance(run.model, Generates) and "source" in run.fields:
                 # with the others that are under way, before the engine's thread looks at it
                 target = (await desk.answer(ticket, run, [raw], None))[0].text
@@ -142,6 +148,7 @@ def routes(desk: Desk) -> APIRouter:
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
             (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
+            await desk.in_thread(partial(refuse_unseen, run, raw, None))
             how = settings_of(run, asked.settings, desk.limits)
             found = await desk.call(ticket, partial(replay, run, raw, how, asked.forced))
         return {"run": asked.run, **found.facts()}
@@ -194,6 +201,43 @@ def refuse_long(run: Run, lines: Sequence[str], how: Decoding) -> None:
     """Refuse a line of which only the beginning would be read, where an answer cannot say so."""
     if "source" in run.fields and any(line.cut for line in readable(run, lines, how)):
         raise UserError(f"A line has more than {most_read(run.model, how)} tokens, the most that is read: send parts.")
+
+
+def tokens_of(run: Run, side: str, text: str, most: int) -> int:
+    """Count the tokens of a text; of one with too many characters for so many tokens, not all."""
+    beginning = text[: most * CHARACTERS]
+    found = len(run.fields[side].encode([beginning])[0])
+    return found if len(beginning) == len(text) else most + 1
+
+
+def refuse_more(run: Run, side: str, text: str, most: int) -> None:
+    """Refuse a text with more tokens than these, before anything else that takes longer than counting them."""
+    if isinstance(run.fields.get(side), TextField) and tokens_of(run, side, text, most) > most:
+        raise UserError(f"{text[:40]!r} … has more than {most} tokens, the most that is read here: shorten it.")
+
+
+def refuse_unseen(run: Run, raw: Any, target: str | None) -> None:
+    """Refuse texts that are too long to be looked at."""
+    first = next(iter(run.task.fields))
+    for side, text in ((first, raw), ("target", target)):
+        if isinstance(text, str):
+            refuse_more(run, side, text, most_read(run.model))
+
+
+def refuse_long_examples(run: Run, examples: Sequence[Example], most: int) -> None:
+    for example in examples:
+        texts = zip(run.task.fields, (example,) if isinstance(example, str) else example, strict=False)
+        for side, text in texts:
+            refuse_more(run, side, text, most)
+
+
+def log_probs(run: Run, examples: Sequence[Example]) -> Generator[None, None, list[float]]:
+    """Score a few examples in each step."""
+    found: list[float] = []
+    for some in some_at_once(examples, SCORED_TOGETHER):
+        found += run.log_prob(some)
+        yield
+    return found
 
 
 def refuse_other_form(run: Run, examples: Sequence[object]) -> None:

@@ -23,13 +23,13 @@ from regard.checkpoint import Folder
 from regard.data.fields import TextField
 from regard.interface import Encodes, Generates
 from regard.predict.decoding import Decoding
-from regard.predict.text import CHARACTERS, most_read
+from regard.predict.text import most_read
 from regard.run import Run
 from regard.serve.completions import End, Plan, pieces
 from regard.serve.desk import Desk, Limits, Refused, refusal_of
 from regard.serve.engine import Ticket
 from regard.serve.guard import error_body
-from regard.serve.native import Body, refuse_long, refuse_many
+from regard.serve.native import Body, refuse_long, refuse_many, tokens_of
 from regard.serve.schema import Responses, Text, answers, refusals
 from regard.serve.shelf import NOT_YET, stamp
 from regard.tasks import nothing
@@ -359,10 +359,10 @@ def tokens_in(run: Run, texts: Sequence[str]) -> list[int]:
     most = most_read(run.model)
     counts = []
     for number, text in enumerate(texts, start=1):
-        count = len(run.tokenizer().encode_all([text[: most * CHARACTERS]])[0])
+        count = tokens_of(run, next(iter(run.task.fields)), text, most)
         if not count:
             raise Refused(400, f"Input {number} is empty: give a text.", param="input")
-        if count > most or len(text) > most * CHARACTERS:
+        if count > most:
             raise Refused(400, f"Input {number} has more than {most} tokens: shorten it.", param="input")
         counts.append(count)
     return counts
