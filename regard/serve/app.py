@@ -111,6 +111,10 @@ def answer_errors(app: FastAPI) -> None:
         sentence = f"{'.'.join(places)[:200] or 'The body'}: {first['msg']}."
         return answer(request, 400, one_line(sentence), param=encodable(places[0][:80]) if places else None)
 
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, problem: Exception) -> Response:
+        return answer(request, 500, "This is an error of the server, which its log describes.")
+
     @app.exception_handler(HTTPException)
     async def other(request: Request, problem: HTTPException) -> Response:
         where = "" if isinstance(problem, TooLarge) else f": {request.method} {request.url.path[:80]}."

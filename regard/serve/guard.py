@@ -42,11 +42,12 @@ class Key:
     value: str
 
     def is_in(self, headers: Mapping[str, str]) -> bool:
+        """Return whether headers have the key, in UTF-8 or, as some clients write them, in Latin-1."""
         given = headers.get("authorization", "").removeprefix("Bearer ").strip()
-        return not self.value or self.is_(given.encode("latin-1"))
+        return not self.value or self.is_(given) or self.is_(given.encode("latin-1"))
 
     def is_(self, given: object) -> bool:
-        """Compare a value from a body, of any type, or the bytes of a header, in constant time."""
+        """Compare a value from a body, of any type, or from a header, in constant time."""
         if isinstance(given, str):
             given = given.encode("utf-8", "replace")
         return isinstance(given, bytes) and hmac.compare_digest(given, self.value.encode())

@@ -136,7 +136,10 @@ def languages_in(config: Path, written: Stamp) -> Pair | None:
 
 def refuse_code(path: Path) -> None:
     """Refuse a run whose recipe names a user's Python file, before anything executes it."""
-    model = read_toml(Folder(path).config, own=True).get("model")
+    try:
+        model = read_toml(Folder(path).config, own=True).get("model")
+    except (OSError, ValueError, RecursionError):
+        raise UserError(f"{path.name} is damaged: its recipe cannot be read.") from None
     if isinstance(model, dict) and any(is_place(value) for value in model.values()):
         raise UserError(f"{path.name} uses code of your own, which only a run named on the command line may: name it.")
 
