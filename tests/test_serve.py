@@ -303,7 +303,9 @@ def test_no_name_of_a_run_leads_to_another_path(server: Served, name: str) -> No
     assert server.post("/v1/completions", {"model": name, "prompt": "a"}).status == 404
 
 
-@pytest.mark.parametrize("name", ["..%2ftranslation", "%2e%2e", "..%5ctranslation", "%2fetc", "translation%00", "%c0%ae"])
+@pytest.mark.parametrize(
+    "name", ["..%2ftranslation", "%2e%2e", "..%5ctranslation", "%2fetc", "translation%00", "%c0%ae"]
+)
 def test_no_path_leads_out_of_the_runs(server: Served, name: str) -> None:
     for path in (f"/v1/runs/{name}", f"/v1/runs/{name}/training", f"/v1/models/{name}", f"/page/{name}", f"/{name}"):
         assert server.get(path).status == 404, path
