@@ -1,6 +1,6 @@
 // Self-attention as arcs over one line of tokens: above it to earlier tokens, below it to later ones, a ring to itself.
 
-import { FONT, decimal, weightOf } from "./drawing.js";
+import { FONT, weightOf } from "./drawing.js";
 import { ScrolledCanvas, range, widestOf } from "./scrolled_canvas.js";
 import { svgText } from "./svg.js";
 
@@ -38,7 +38,7 @@ export class ArcDiagram {
     this.arcs = [...matrix.bytes.keys()].filter((i) => matrix.bytes[i] > this.threshold)
       .map((i) => ({ row: Math.floor(i / count), column: i % count, byte: matrix.bytes[i] }))
       .sort((one, other) => one.byte - other.byte); // heavy ones lie over light ones
-    this.element.ariaLabel = `Arcs: ${name}. ${count} tokens, ${this.arcs.length} weights over ${decimal(this.threshold)}.`;
+    this.element.ariaLabel = `Arcs: ${name}. ${count} tokens, ${this.arcs.length} weights over ${this.stated}.`;
     this.widest = widestOf(matrix.words.rows, this.canvas.base.getContext("2d"), FONT);
     const fitting = Math.floor((8 * (room - 2 * MARGIN)) / Math.max(1, count)) / 8;
     this.shape = this.plan(size || Math.min(96, Math.max(count > 64 ? 1 : 18, fitting)), Math.min(tallest - 24, 620));
@@ -166,10 +166,14 @@ export class ArcDiagram {
   }
 
   // ── files ──
+  get stated() { // two digits
+    return (this.threshold / 255).toFixed(this.threshold < 10 ? 3 : 2);
+  }
+
   get note() {
     const count = this.matrix.bytes.length.toLocaleString("en"), drawn = this.arcs.length.toLocaleString("en");
     return `Above: to earlier tokens; below: to later ones; ring: to itself. ` +
-      `Weights over ${decimal(this.threshold)}: ${drawn} of ${count}.`;
+      `Weights over ${this.stated}: ${drawn} of ${count}.`;
   }
 
   svg() {

@@ -40,12 +40,14 @@ export class PictureView {
     const head = one(heads, wanted.head);
     this.groups.view.offer(views, key, (number) => picture.views[number].name);
     this.groups.head.offer(heads, head);
+    this.parts.smooth.checked = wanted.smooth;
     for (const kept of this.bytes.keys()) if (!picture.views.includes(kept)) this.bytes.delete(kept);
     const loaded = await Promise.all([this.bytesOf(view), this.imageOf(picture)]).catch((error) => this.refuse(turn, error));
     if (turn !== this.turn || !loaded) return false; // something else was chosen meanwhile
     const [bytes, image] = loaded;
     if (!(this.word >= 0 && this.word < picture.words.length)) this.word = 0;
-    this.shown = { picture, view: key, head, image, spotlights: picture.words.map((_, word) => spotlight(picture, view, bytes, word, head)) };
+    const spotlights = picture.words.map((_, word) => spotlight(picture, view, bytes, word, head));
+    this.shown = { picture, view: key, head, image, spotlights };
     this.draw();
     return true;
   }
