@@ -9,7 +9,8 @@ const USUAL = 12; // the byte of 0.05
 const MARGIN = 16;
 
 export class ArcDiagram {
-  static hint = "Point at a word, or step into the line and use the arrow keys: ↑ what it attends to, ↓ what attends to it.";
+  static hint =
+    "Point at a word, or step into the line and use the arrow keys: ↑ what it attends to, ↓ what attends to it.";
 
   constructor({ onPick }) {
     this.canvas = new ScrolledCanvas(() => this.draw());
@@ -52,7 +53,8 @@ export class ArcDiagram {
     const angle = this.widest * font < cell - 6 ? 0 : 90;
     const band = Math.ceil(angle ? this.widest * font + 12 : 2 * font);
     const reach = (side) => Math.max(0, ...this.arcs.map(({ row, column }) => side * (row - column)));
-    const [back, ahead] = [reach(1), reach(-1)], sides = (back > 0) + (ahead > 0) || 1, ring = Math.max(1, Math.min(8, cell / 2 - 1));
+    const [back, ahead] = [reach(1), reach(-1)], sides = (back > 0) + (ahead > 0) || 1;
+    const ring = Math.max(1, Math.min(8, cell / 2 - 1));
     const most = Math.max(60, (tallest - band - 2 * MARGIN) / sides);
     const rise = (distance) => Math.min(0.6 * cell * distance, most * (distance / Math.max(back, ahead)) ** 0.6);
     const top = Math.max(2 * ring, back && rise(back)) + 8, low = ahead ? rise(ahead) + 8 : 4;
@@ -84,7 +86,7 @@ export class ArcDiagram {
     context.fillStyle = this.paint.panel;
     context.fillRect(0, 0, area.width, area.height);
     for (const arc of this.arcs) this.stroke(context, area, arc, this.strong);
-    this.label(context, area, -1, new Map());
+    this.label(context, area, -1, new Set());
     this.light(this.row, this.column);
   }
 
@@ -105,7 +107,7 @@ export class ArcDiagram {
     context.globalAlpha = 1;
   }
 
-  label(context, area, own, lit) { // `lit`: token -> byte, of those that the chosen token attends to or is attended to by
+  label(context, area, own, lit) { // `lit`: the tokens that the chosen one attends to, or is attended to by
     const { matrix, paint, shape: { cell, font, angle, top, band, step } } = this;
     const free = (i) => i === own || ((lit.has(i) || i % step === 0) && (own < 0 || Math.abs(i - own) * cell >= 14));
     Object.assign(context, { textAlign: angle ? "right" : "center", textBaseline: "middle" });
@@ -132,7 +134,7 @@ export class ArcDiagram {
     if (own < 0) return;
     for (const arc of this.lit)
       this.stroke(context, area, arc, row >= 0 && arc.column === column ? this.paint.accent : this.strong);
-    this.label(context, area, own, new Map(this.lit.map((arc) => [row >= 0 ? arc.column : arc.row, arc.byte])));
+    this.label(context, area, own, new Set(this.lit.map((arc) => (row >= 0 ? arc.column : arc.row))));
   }
 
   // ── pointing and keys ──
@@ -186,7 +188,8 @@ export class ArcDiagram {
       const path = row === column
         ? `M ${from} ${top} a ${ring} ${ring} 0 1 1 0.01 0`
         : `M ${from} ${y} A ${radius} ${rise(Math.abs(row - column))} 0 0 0 ${to} ${y}`;
-      return `<path d="${path}" fill="none" stroke="${this.strong}" stroke-width="${width}" stroke-opacity="${opacity}"/>`;
+      return `<path d="${path}" fill="none" stroke="${this.strong}" stroke-width="${width}" ` +
+        `stroke-opacity="${opacity}"/>`;
     });
     for (const [token, word] of matrix.words.rows.entries()) shapes.push(svgText(word, this.middle(token),
       top + (angle ? 6 : band / 2), paint.ink, font, { turn: -angle, anchor: angle ? "end" : "middle" }));
