@@ -1,7 +1,7 @@
 // Every head of every layer as a small map. If sentences are long, a pixel is the largest weight of a block.
 
 import { make, weightOf } from "./drawing.js";
-import { oneHead, shrunk } from "./weights.js";
+import { largestOf, oneHead, shrunk } from "./weights.js";
 import { svgText, xml } from "./svg.js";
 
 export class HeadGrid {
@@ -16,7 +16,7 @@ export class HeadGrid {
     });
     for (const name of ["focusin", "pointerover"]) this.element.addEventListener(name, ({ target }) => {
       const place = this.placeOf(target);
-      if (place) onPoint(place);
+      if (place) onPoint({ label: place.label, largest: largestOf(place.matrix) });
     });
     this.element.addEventListener("keydown", (event) => this.press(event));
   }
@@ -88,8 +88,8 @@ export class HeadGrid {
     const heads = Math.max(...this.views.map((view) => view.heads));
     for (let h = 0; h < heads; h++)
       shapes.push(svgText(`Head ${h + 1}`, left + h * side, top - 10, this.paint.quiet, font));
-    for (const [row, { layer }] of this.views.entries())
-      shapes.push(svgText(`Layer ${layer}`, left - 8, top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
+    for (const [row, { layer }] of this.views.entries()) shapes.push(svgText(`Layer ${layer}`, left - 8,
+      top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
     return { width: left + heads * side, height: top + this.views.length * side, font, shapes, about: this.note };
   }
 
@@ -100,7 +100,8 @@ export class HeadGrid {
 
   facts() { // for JSON
     return { views: this.places.map(({ layer, head, matrix, row }) => {
-      const { rows, columns } = this.views[row], cells = (r) => matrix.subarray(r * columns.length, (r + 1) * columns.length);
+      const { rows, columns } = this.views[row], count = columns.length;
+      const cells = (r) => matrix.subarray(r * count, (r + 1) * count);
       return { layer: +layer, head: +head, rows, columns, weights: rows.map((_, r) => Array.from(cells(r), weightOf)) };
     }) };
   }

@@ -118,7 +118,8 @@ export class HeatMap {
     };
     context.clearRect(0, 0, area.width, area.height);
     if (row >= 0) outline(x, y + row * cell, matrix.columns.length * cell - gap, side, cell > 8 ? 2 : 0.5);
-    if (column >= 0) outline(x + column * cell, y, side, matrix.rows.length * cell - gap, row < 0 && cell > 8 ? 2 : 0.5);
+    if (column >= 0)
+      outline(x + column * cell, y, side, matrix.rows.length * cell - gap, row < 0 && cell > 8 ? 2 : 0.5);
     if (row >= 0 && column >= 0)
       outline(x + column * cell - 1, y + row * cell - 1, side + 2, side + 2, cell > 8 ? 4 : 2);
     if (row >= 0 || column >= 0) this.label(context, area, row, column);
