@@ -282,7 +282,7 @@ def test_a_forced_beginning_is_written_whatever_is_forbidden_and_mates_stay_as_t
             expected = forced_log_prob(model, batch.source.row(row).values[0], whole(hypothesis))
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
             assert beginning or whole(hypothesis) == whole(usual)
-    assert len(found[1]) == WAYS[way].width and whole(found[4][0]) == (5, EOS)
+    assert not search.forced and len(found[1]) == WAYS[way].width and whole(found[4][0]) == (5, EOS)
 
 
 def test_a_beam_as_wide_as_the_space_finds_every_output_with_its_beginning():
