@@ -244,8 +244,8 @@ export class AttentionMap {
   // ── files and paper ──
   svg() { // what is shown
     const { sentence: { title, note }, shown: { name }, paint } = this, { about, ...picture } = this.look.svg();
-    const facts = [note, `full colour at ${decimal(paint.full)}`, about].filter(Boolean).join("; ");
-    return svgPicture({ title, name, about: facts, paint, ...picture });
+    const notes = [note, `Full colour at ${decimal(paint.full)}.`, about];
+    return svgPicture({ title, name, about: notes, paint, ...picture });
   }
 
   json() {

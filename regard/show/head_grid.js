@@ -9,7 +9,7 @@ export class HeadGrid {
 
   constructor({ onOpen, onPoint }) {
     this.element = make("div", { className: "box heads", role: "grid" });
-    this.sizes = [32, 320]; // of a small map
+    this.sizes = [32, 480]; // of a small map
     this.element.addEventListener("click", ({ target }) => {
       const place = this.placeOf(target);
       if (place) onOpen(place.layer, place.head);
@@ -28,8 +28,7 @@ export class HeadGrid {
   show({ views, unpacked, name, paint, size, layer, head }) { // `size` 0: as large as fits
     const heads = Math.max(...views.map((view) => view.heads)), tallest = Math.max(300, innerHeight * 0.78);
     Object.assign(this, { views, unpacked, paint });
-    this.size = size || Math.max(56, Math.min(320, Math.floor((this.element.clientWidth - 64) / heads) - 14,
-      Math.floor((tallest - 32) / views.length) - 14));
+    this.size = size || this.fitting(views[0], views.length, heads, tallest);
     this.element.ariaLabel = `All heads: ${name}. ${views.length} layers, ${heads} heads.`;
     this.element.style.setProperty("--columns", heads + 1);
     this.element.style.maxHeight = tallest + "px";
@@ -47,6 +46,13 @@ export class HeadGrid {
     for (const { button } of this.places) button.tabIndex = -1;
     (current ?? this.places[0]).button.tabIndex = 0;
     if (focused) (current ?? this.places[0]).button.focus();
+  }
+
+  fitting({ rows, columns }, layers, heads, tallest) { // the longer side of a small map, so that all of them are seen
+    const longer = Math.max(rows.length, columns.length), beside = 64, above = 32, between = 14;
+    const high = ((tallest - above) / layers - between) * (longer / rows.length);
+    const wide = ((this.element.clientWidth - beside) / heads - between) * (longer / columns.length);
+    return Math.floor(Math.max(56, Math.min(480, high, wide))) || 56;
   }
 
   place(view, bytes, row, head) {

@@ -174,7 +174,7 @@ export class HeatMap {
       if (byte > 1 && cell >= 30)
         shapes.push(svgText(short(byte), x + side / 2, y + side / 2, paint.inkOn(byte), 12, { anchor: "middle" }));
     });
-    return { width, height, font, shapes, about: least > 1 ? "weights under 0.01 left out" : "" };
+    return { width, height, font, shapes, about: least > 1 ? "Weights under 0.01 are left out." : "" };
   }
 
   facts() { // for JSON
