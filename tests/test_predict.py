@@ -300,6 +300,22 @@ def test_a_beam_as_wide_as_the_space_finds_every_output_with_its_beginning():
 
 
 @each_way
+def test_the_name_of_an_example_that_was_dropped_is_free_again(way):
+    """What was forced on it is not forced on another one."""
+    model, batch, most = Table(seed=3), sources(2, 3, 5), [4] * 3
+    free = generate(model, batch, WAYS[way], limits=torch.tensor(most))
+    search, found = Search(model, WAYS[way]), {}
+    search.add(batch, names=range(3), lines=range(3), limits=most, forced=[(4, 5, 4), (), (5, 4)])
+    found.update(search.step())
+    search.drop([0, 2])
+    for name, one in ((0, 2), (2, 5)):
+        search.add(sources(one), names=[name], lines=[name], limits=[4])
+    while search:
+        found.update(search.step())
+    assert [list(map(whole, found[name])) for name in range(3)] == [list(map(whole, each)) for each in free]
+
+
+@each_way
 def test_padding_and_beginning_are_never_written(way):
     model, batch = Table(seed=4), sources(*range(KEYS))
     model.logits[..., [PAD, BOS]] += 5.0
