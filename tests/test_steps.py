@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command import Call
 from made import text_fields
 
 import regard
@@ -20,14 +21,14 @@ from regard.data.fields import Fields, TextField
 from regard.data.pictures import PictureField
 from regard.data.tokens import TextTokens
 from regard.interface import BOS, EOS, PAD, Batch, UserError, picked
-from regard.layers.attention import watch
 from regard.look.attention import self_attention
-from regard.look.steps import MOST, SHOWN, WIDEST, Node, Steps, likeliest, replay, steps, tokens_of
+from regard.look.steps import EXPLAINED, MOST, SHOWN, WIDEST, Node, Steps, likeliest, replay, steps, tokens_of
 from regard.look.weights import forced_weights
 from regard.models.ngram import NGram
 from regard.predict.decoding import Decoding
 from regard.recipe import parse_recipe
 from regard.run import Run, build_model, mixture
+from regard.show.outline import outline
 from regard.tasks.registry import TASKS
 
 RUNS = Path(__file__).parent / "runs"
@@ -391,32 +392,29 @@ def test_beyond_its_context_a_language_model_attends_to_what_it_reads_again() ->
         assert (row[3 + number - count : 3 + number] > 0).all()
 
 
+def test_saliency_is_computed_for_outputs_that_are_not_long() -> None:
+    for longest, kind in ((EXPLAINED, "saliency (gradient), not attention"), (EXPLAINED + 1, None)):
+        found = steps(built("seq2seq"), "a cat", Decoding(min_length=longest, max_length=longest))
+        assert len(found.steps) == longest and found.kind == kind
+        assert all((step.attention is None) == (kind is None) for step in found.steps)
+
+
 # --- units of work -------------------------------------------------------------------------------------------------
-
-
-def finished(under_way: Any) -> Steps:
-    while True:
-        try:
-            next(under_way)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 @each
 def test_several_decodes_advance_in_turn_as_if_alone(name: str) -> None:
-    run, raw, how = built(name), raw_of(name), WAYS["beam"]
-    alone = steps(run, raw, how)
-    one, other = replay(run, raw, how), replay(run, raw, WAYS["sampling"])
-    units = 0
-    with watch(run.model) as seen:
-        for count in one:
-            assert 0 < count <= 9 and torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-            next(other, None)
-            units += 1
-            with torch.no_grad():
-                run.predict([raw], Decoding(max_length=2))
-    assert units >= len(alone.steps) and seen is not None
-    assert finished(replay(run, raw, how)) == alone
+    run, raw = built(name), raw_of(name)
+    under_way, found = {way: replay(run, raw, how) for way, how in WAYS.items()}, {}
+    while under_way:
+        for way, one in list(under_way.items()):
+            try:
+                assert 0 < next(one) <= 9
+            except StopIteration as end:
+                found[way] = end.value
+                del under_way[way]
+            assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    assert found == {way: steps(run, raw, how) for way, how in WAYS.items()}
 
 
 def test_an_answer_comes_after_one_unit_of_work_for_each_token_and_each_gradient() -> None:
@@ -519,3 +517,74 @@ def test_a_token_of_probability_0_cannot_be_forced() -> None:
 def test_an_output_without_end_is_cut_after_200_steps() -> None:
     found = steps(built("rnn_lm"), "the", Decoding(min_length=10**6))
     assert len(found.steps) == MOST and not found.finished
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+TRANSLATOR, SENTENCE = RUNS / "translation", "The old man is not good ."
+
+
+def test_the_command_prints_every_step_and_the_tree(call: Call) -> None:
+    told, found = (
+        call("look", TRANSLATOR, SENTENCE, "--steps", "--beam", 3),
+        steps(regard.load(TRANSLATOR), SENTENCE, Decoding(beam=3)),
+    )
+    assert told.code == 0 and "\x1b" not in told.out and f"→ {found.text}\n" in told.out
+    head, *rows = told.out.partition("\n\nThe 3 hypotheses")[0].splitlines()
+    assert head.split() == ["step", "previous", "chosen", "likeliest"]
+    firsts = [row.split() for row in rows if row[0] != " "]
+    for number, (row, step) in enumerate(zip(firsts, found.steps, strict=True), start=1):
+        assert row[:3] == [str(number), step.previous, step.chosen.token]
+        assert float(row[3]) == pytest.approx(step.chosen.probability, rel=0.01)
+    assert found.tree is not None
+    tree = told.out.partition("log-probabilities\n")[2].partition("\n\n")[0].splitlines()
+    leaves = leaves_of(found)
+    assert sum("pruned" in line for line in tree) == sum(not leaf.kept for leaf in leaves.values()) > 0
+    assert sum("score" in line for line in tree) == sum(leaf.kept for leaf in leaves.values()) == 3
+    (best,) = (line for line in tree if "best" in line)
+    assert f"score −{abs(max(leaf.score for leaf in leaves.values() if leaf.score is not None)):.2f}" in best
+
+
+def test_the_command_prints_facts_and_forces_a_beginning(call: Call) -> None:
+    run = regard.load(TRANSLATOR)
+    facts = json.loads(call("look", TRANSLATOR, SENTENCE, "--steps", "--force", "Les homme", "--beam", 1, "--json").out)
+    expected = steps(run, SENTENCE, Decoding(), tokens_of(run, "Les homme")).facts()
+    assert facts == json.loads(json.dumps(expected))
+    assert facts["text"].startswith("Les homme") and [each["forced"] for each in facts["steps"]][:3] == [1, 1, 0]
+    told = call("look", TRANSLATOR, SENTENCE, "--steps", "--force", "Les homme")
+    assert told.out.count("(forced)") == 2
+    sampled = call("look", RUNS / "language", "The man", "--steps")
+    assert sampled.code == 0 and "hypotheses" not in sampled.out and "→ The man" in sampled.out
+
+
+def test_the_first_line_of_a_file_is_decoded(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text(f"{SENTENCE}\nThe cat .\n")
+    told = call("look", TRANSLATOR, tmp_path / "some.txt", "--steps", "--json")
+    assert json.loads(told.out)["source"][:3] == ["The", "old", "man"]
+    assert told.err == f"{tmp_path / 'some.txt'} is a file: this is the first of its 2 lines.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ([TRANSLATOR, "--steps"], "There is no sentence"),
+        ([TRANSLATOR, SENTENCE, "--beam", 2], "--beam: it belongs to --steps"),
+        ([TRANSLATOR, SENTENCE, "--force", "Le"], "--force: it belongs to --steps"),
+        ([TRANSLATOR, SENTENCE, "--steps", "--html", "x.html"], "--steps does not take --html"),
+        ([TRANSLATOR, SENTENCE, "--steps", "--gates"], "--steps and --gates exclude each other"),
+        ([TRANSLATOR, SENTENCE, "--steps", "--beam", 0], "--beam 0 must be at least 1"),
+        ([TRANSLATOR, SENTENCE, "--steps", "--beam", 51], "choose at most 50"),
+        ([TRANSLATOR, SENTENCE, "--steps", "--force", "zzyx"], "'zzyx' is not in the vocabulary"),
+        ([TRANSLATOR, "", "--steps"], "The text to decode is empty"),
+        ([RUNS / "classification", SENTENCE, "--steps", "--beam", 2], "does not generate text"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(call: Call, arguments: list[object], expected: str) -> None:
+    told = call("look", *arguments)
+    assert told.code in (1, 2) and expected in told.err and told.err.count("\n") == 1 and not told.out
+
+
+def test_an_outline_has_a_line_for_each_stretch_and_indents_branches() -> None:
+    ends = dict(enumerate("abcdefg"))
+    lines = outline([None, 0, 1, 1, 2, None, 3], ["r", "s", "t", "u", "v", "w", "x"], ends)
+    assert list(lines) == ["r s   b", "  t v   e", "  u x   g", "w   f"]

@@ -1,9 +1,9 @@
-"""look: show attention, gates, gradients or nearest neighbours of a trained run."""
+"""look: show attention, steps of a decode, gates, gradients or nearest neighbours of a trained run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Json, Output, RunFolder, Threads, TrustCode
+from regard.cli.predict import as_options
 from regard.cli.shell import command, err, load_runs, out, print_json, say_if_text, show_table, written_to
 from regard.config import UserError, counted
 from regard.data.text import encodable
 
 if TYPE_CHECKING:
     from regard.look.gradients import Reach, Stage
+    from regard.look.steps import Candidate, Tree
     from regard.run import Run
 
 Write = Callable[[str], None]  # into a file
 TAKES = {  # the options that each mode takes
     "": {"a sentence", "--target", "--layer", "--out", "--html", "--json"},
+    "--steps": {"a sentence", "--beam", "--force", "--json"},
     "--gates": {"a sentence", "--target", "--html", "--json"},
     "--gradients": {"--length", "--html", "--json"},
     "--neighbours": {"--count", "--json"},
@@ -37,6 +40,9 @@ def look(
     # or FILE.npz:3
     target: str | None = None,  # the translation of the sentence; by default the model's own
     layer: int | None = None,  # show this attention layer; by default the mean of several
+    steps: bool = False,  # show a decode step by step: the likeliest tokens, the choice, the tree of beam search
+    beam: int | None = None,  # with --steps: beam size of beam search, 1: greedy decoding; by default as in predict
+    force: str | None = None,  # with --steps: the output begins with this text
     gates: bool = False,  # show what the gates of a recurrent model let in, keep and output at each token
     gradients: bool = False,  # show how far back gradients reach in a recurrent model, on its validation text
     length: int | None = None,  # with --gradients: tokens back, at most; by default 100
@@ -51,20 +57,22 @@ def look(
 ) -> None:
     """Show what a run attends to in a text: a heat map or a page.
 
-    Attention weights, or saliency where a model has none; --gates shows a recurrent model's gates, --gradients how far
-    back gradients reach, --neighbours the nearest word vectors. What exists is a file; what does not exist and has
-    no space, but a slash or a file extension, is a missing file; anything else is a text.
+    Attention weights, or saliency where a model has none; --steps shows a decode step by step, --gates a recurrent
+    model's gates, --gradients how far back gradients reach, --neighbours the nearest word vectors. What exists is a
+    file; what does not exist and has no space, but a slash or a file extension, is a missing file; anything else is a
+    text.
     """
-    asked = {"--gates": gates, "--gradients": gradients, "--neighbours": neighbours is not None}
+    asked = {"--steps": steps, "--gates": gates, "--gradients": gradients, "--neighbours": neighbours is not None}
     ways = [name for name, wanted in asked.items() if wanted]
     if len(ways) > 1:
         raise UserError(f"{' and '.join(ways)} exclude each other: give one of them.")
     way = "".join(ways)
     texts = {"a sentence": sentence, "--target": target, "--out": output, "--html": html}
-    refuse_others(way, {**texts, "--layer": layer, "--length": length, "--count": count, "--json": as_json or None})
+    numbers = {"--layer": layer, "--beam": beam, "--length": length, "--count": count}
+    refuse_others(way, {**texts, "--force": force, **numbers, "--json": as_json or None})
     if html is not None and as_json:
         raise UserError("--html and --json exclude each other: give one of them.")
-    if sentence is None and way in ("", "--gates"):
+    if sentence is None and "a sentence" in TAKES[way]:
         raise UserError("There is no sentence to look at: give one, or --gradients, or --neighbours WORD.")
     (loaded,) = load_runs([run], threads=threads, trust_code=trust_code)
     texts = [] if sentence is None else loaded.task.given(sentence)
@@ -75,12 +83,14 @@ def look(
             show_neighbours(loaded, neighbours, count, as_json)
         elif gradients:
             show_gradients(loaded, length, page, as_json)
+        elif steps:
+            show_steps(loaded, texts[0], beam, force, as_json)
         elif gates:
             show_gates(loaded, texts, target and encodable(target), page, as_json)
         else:
             show_attention(loaded, texts, target and encodable(target), layer, write, page, as_json)
     if sentence is not None:
-        say_what_was_shown(loaded, sentence, texts, every=html is not None)
+        say_what_was_shown(loaded, sentence, texts, every=html is not None, pages="--html" in TAKES[way])
 
 
 def refuse_others(way: str, given: Mapping[str, object]) -> None:
@@ -92,15 +102,16 @@ def refuse_others(way: str, given: Mapping[str, object]) -> None:
             raise UserError(f"{way or 'look'} does not take {name}: {remedy}.")
 
 
-def say_what_was_shown(run: Run, given: str, texts: list[Any], *, every: bool) -> None:
+def say_what_was_shown(run: Run, given: str, texts: list[Any], *, every: bool, pages: bool) -> None:
     """Print what could surprise: only a file's first line was shown, or a text could be the name of a file."""
     from regard.predict.inputs import typed_text
 
     if len(texts) > 1 and not every and run.task.given is typed_text:
-        err.print(f"{given} is a file: this is the first of its {len(texts):,} lines; --html shows all of them.")
+        others = "; --html shows all of them" if pages else ""
+        err.print(f"{given} is a file: this is the first of its {len(texts):,} lines{others}.")
     elif len(texts) > 1 and not every:
-        amount = counted(len(texts), run.task.words.example)
-        err.print(f"{given} has {amount}: this is the first of them; --html shows all.")
+        amount, others = counted(len(texts), run.task.words.example), "; --html shows all" if pages else ""
+        err.print(f"{given} has {amount}: this is the first of them{others}.")
     elif run.task.given is typed_text and not os.path.exists(given):
         say_if_text(given)
 
@@ -131,6 +142,62 @@ def show_attention(
         print_json(seen.facts())
     else:
         out.print(seen.text(out.width))
+
+
+def show_steps(run: Run, raw: Any, beam: int | None, force: str | None, as_json: bool) -> None:
+    from regard.look.steps import steps, tokens_of
+    from regard.predict.text import generating
+    from regard.show.text import fixed, visible
+
+    generating(run)
+    with as_options():
+        how = None if beam is None else run.decoding(beam=beam, sample=False)
+    found = steps(run, raw, how, [] if force is None else tokens_of(run, encodable(force)))
+    if as_json:
+        print_json(found.facts())
+        return
+    show_table(
+        [
+            {
+                "step": number,
+                "previous": visible(step.previous),
+                "chosen": f"{candidate(step.chosen)}{' (forced)' if step.forced else ''}",
+                "likeliest": "  ".join(map(candidate, step.likely)),
+            }
+            for number, step in enumerate(found.steps, start=1)
+        ],
+        wrapped=["likeliest"],
+    )
+    if found.tree is not None and found.tree.width > 1:
+        out.print(f"\nThe {found.tree.width} hypotheses of beam search, with their log-probabilities")
+        for line in tree_lines(found.tree):
+            out.print(line)
+    cut = "" if found.finished else f"; it was cut off after {counted(len(found.steps), 'token')}"
+    out.print(f"\n→ {found.text}")
+    out.print(f"log-probability {fixed(found.score, 4)}{cut}", style="dim")
+
+
+def candidate(each: Candidate) -> str:
+    from regard.show.text import short, visible
+
+    return f"{visible(each.token)} {short(each.probability)}"
+
+
+def tree_lines(tree: Tree) -> Iterator[str]:
+    """Yield the tree of beam search as indented text."""
+    from regard.show.outline import outline
+    from regard.show.text import fixed, visible
+
+    parents = {node.parent for node in tree.nodes}
+    ends = {}
+    for node in tree.nodes:
+        marks = [fixed(node.log_prob, 2)]
+        if node.score is not None:
+            marks.append(f"score {fixed(node.score, 2)}")
+        if node.id not in parents and (node.best or not node.kept):
+            marks.append("best" if node.best else "pruned")
+        ends[node.id] = ", ".join(marks)
+    return outline([node.parent for node in tree.nodes], [visible(node.token) for node in tree.nodes], ends)
 
 
 def show_gates(run: Run, texts: list[Any], target: str | None, page: Write | None, as_json: bool) -> None:

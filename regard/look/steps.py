@@ -6,6 +6,7 @@ tokens (prefix-constrained decoding); after them decoding continues freely.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from regard.run import Run
 MOST = 200  # tokens of an output that is shown step by step
 WIDEST = 50  # hypotheses of a beam whose tree is shown
 SHOWN = 5  # likeliest tokens at each step
+EXPLAINED = 50  # most tokens of an output whose saliency is computed: each takes a backward pass
 NOTHING_WRITTEN = Hypothesis((), 0.0, finished=True)
 
 
@@ -101,7 +103,7 @@ class Moment(NamedTuple):
     """What the model predicted after a hypothesis."""
 
     previous: int
-    likely: tuple[tuple[int, float], ...]  # ids and probabilities, likeliest first
+    likely: tuple[tuple[int, float], ...]  # ids and log-probabilities, likeliest first
     weights: Weights | None  # of each key of the attention
 
 
@@ -158,7 +160,7 @@ class Record:
 
     def _moment(self, row: int) -> Moment:
         ids = likeliest(self.log_probs[row], SHOWN)
-        likely = zip(ids.tolist(), self.log_probs[row, ids].exp().tolist(), strict=True)
+        likely = zip(ids.tolist(), self.log_probs[row, ids].tolist(), strict=True)
         weights = None if self.weights is None else self.weights[row].float().cpu().numpy()
         return Moment(int(self.tokens[row]), tuple(likely), weights)
 
@@ -263,11 +265,12 @@ def weights_on(
     run: Run, batch: Batch, path: Sequence[Kept]
 ) -> Generator[int, None, tuple[list[Weights | None], str | None]]:
     """Return the weights of each step of a hypothesis and what they are: attention, or where a source is text and the
-    model has none, saliency, which takes a backward pass for each token; after each, yield the number of steps."""
+    model has none, saliency, if the output is not too long; after each gradient, yield the number of steps."""
     weights = [each.moment.weights for each in path]
     if all(row is not None for row in weights):
         return weights, "attention"
-    if batch.source is None or batch.source.values.dim() > 2 or inside(run.model).reader is None:
+    is_text = batch.source is not None and batch.source.values.dim() == 2
+    if not is_text or inside(run.model).reader is None or len(path) > EXPLAINED:
         return [None] * len(path), None
     weights = []
     for slopes in gradient_rows(run.model, with_written(batch, [each.token for each in path])):
@@ -392,11 +395,12 @@ def spread(
 
 def step_of(run: Run, kept: Kept, attention: tuple[float, ...] | None, forced: bool) -> Step:
     surface = run.tokenizer("target").surface
-    ids, probabilities = zip(*kept.moment.likely, strict=True)
-    previous, token = surface([kept.moment.previous, kept.token])
-    chosen = Candidate(kept.token, token, float(np.exp(kept.log_prob)))
-    likely = tuple(map(Candidate, ids, surface(ids), probabilities))
-    return Step(previous, chosen, likely, attention, forced)
+    previous, *shown = surface([kept.moment.previous, kept.token, *(token for token, _ in kept.moment.likely)])
+    every = ((kept.token, kept.log_prob), *kept.moment.likely)
+    chosen, *likely = (
+        Candidate(token, name, math.exp(log_prob)) for (token, log_prob), name in zip(every, shown, strict=True)
+    )
+    return Step(previous, chosen, tuple(likely), attention, forced)
 
 
 def tree_of(run: Run, record: Record, how: Decoding, ended: dict[int, Hypothesis]) -> Tree:

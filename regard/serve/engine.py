@@ -30,6 +30,8 @@ from regard.predict.search import Choice, Decoder, Hypothesis, OnChoice, Search
 from regard.run import Run
 
 SHORT = 32  # tokens of a source up to which sources are decoded together; then up to 4, 16 … times as many
+REFILL = 0.25  # joining costs a batch of its own and a copy of the state, so requests wait until there are this many,
+PATIENCE = 4  # as a share of those under way, but for no more steps than these
 MOST_OF_A_SHARE = 4  # requests of one piece of work that count when time is shared out
 TOKENS = 16_384  # of the sources that are decoded together, at most
 FEW_LABELS = 32  # inputs of a batch of labels
@@ -128,6 +130,7 @@ class Decodings:
         self.waiting: deque[DecodeJob] = deque()
         self.owners: dict[int, DecodeJob] = {}  # by the names of examples
         self.numbers = count()
+        self.since = 0  # steps since requests joined
 
     def add(self, job: DecodeJob) -> None:
         self.waiting.append(job)
@@ -140,7 +143,10 @@ class Decodings:
             for name in gone:
                 del self.owners[name]
             self.search.drop(gone)
-        self.admit()
+        waiting = sum(job.batch.size for job in self.waiting)
+        self.since += 1
+        if waiting and (self.since > PATIENCE or waiting >= REFILL * len(self.search)):
+            self.admit()
         if not self.search:
             return bool(self.waiting)
         examples = len(self.search)
@@ -158,6 +164,7 @@ class Decodings:
     def admit(self) -> None:
         """Let waiting requests join while there is room, those of one form in one batch; a request that is larger than
         the room joins when nothing else is under way."""
+        self.since = 0
         joining: list[DecodeJob] = []
         room = self.at_once - len(self.search)
         while self.waiting:

@@ -70,6 +70,7 @@ class Server:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind((self.host, self.port))
+            self.socket.listen(BACKLOG)  # so that what connects from now on is answered
         except OSError as problem:
             self.socket.close()
             remedy = "choose another --host or --port"

@@ -52,7 +52,7 @@ export class ArcDiagram {
     const angle = this.widest * font < cell - 6 ? 0 : 90;
     const band = Math.ceil(angle ? this.widest * font + 12 : 2 * font);
     const reach = (side) => Math.max(0, ...this.arcs.map(({ row, column }) => side * (row - column)));
-    const [back, ahead] = [reach(1), reach(-1)], sides = (back > 0) + (ahead > 0) || 1, ring = Math.min(8, cell / 2 - 1);
+    const [back, ahead] = [reach(1), reach(-1)], sides = (back > 0) + (ahead > 0) || 1, ring = Math.max(1, Math.min(8, cell / 2 - 1));
     const most = Math.max(60, (tallest - band - 2 * MARGIN) / sides);
     const rise = (distance) => Math.min(0.6 * cell * distance, most * (distance / Math.max(back, ahead)) ** 0.6);
     const top = Math.max(2 * ring, back && rise(back)) + 8, low = ahead ? rise(ahead) + 8 : 4;

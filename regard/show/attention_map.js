@@ -120,7 +120,7 @@ export class AttentionMap {
       make("div", {}, "0 ", part("span", "legend", { role: "img", ariaLabel: "Colour scale" }), " ", part("span", "full-weight")),
       make("label", {}, this.parts.stretch, " Stretch colours to the largest"),
       make("label", {}, "Size ", this.parts.size),
-      part("label", "least", {}, "Least weight ", this.parts.threshold),
+      part("label", "over", {}, "Threshold ", this.parts.threshold),
       make("div", { className: "files" }, button("save-svg", "Save SVG"), button("save-png", "Save PNG"),
         button("save-json", "Save JSON")));
     root.append(
@@ -189,7 +189,7 @@ export class AttentionMap {
       threshold: this.threshold, row: this.row, column: this.column });
     const [min, max] = this.look.sizes;
     Object.assign(parts.size, { min, max, value: this.look.size });
-    parts.least.hidden = shown.look !== "arcs";
+    parts.over.hidden = shown.look !== "arcs";
     parts.threshold.value = this.looks.arcs.threshold ?? 1;
     parts.stated.textContent = this.look.note ?? "";
     parts.legend.style.background = this.look.legend ?? paint.legend;

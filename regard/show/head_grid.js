@@ -4,8 +4,6 @@ import { make, weightOf } from "./drawing.js";
 import { oneHead, shrunk } from "./weights.js";
 import { svgText, xml } from "./svg.js";
 
-const MOST_PIXELS = 128; // pixels of a small map on its longer side
-
 export class HeadGrid {
   static hint = "Click a small map to open it, or step into the grid and use the arrow keys and Enter.";
 
@@ -28,20 +26,22 @@ export class HeadGrid {
   }
 
   show({ views, unpacked, name, paint, size, layer, head }) { // `size` 0: as large as fits
-    const heads = Math.max(...views.map((view) => view.heads)), room = this.element.clientWidth - 64;
-    Object.assign(this, { views, unpacked, paint, size: size || Math.min(180, Math.max(56, Math.floor(room / heads) - 14)) });
+    const heads = Math.max(...views.map((view) => view.heads)), tallest = Math.max(300, innerHeight * 0.78);
+    Object.assign(this, { views, unpacked, paint });
+    this.size = size || Math.max(56, Math.min(320, Math.floor((this.element.clientWidth - 64) / heads) - 14,
+      Math.floor((tallest - 32) / views.length) - 14));
     this.element.ariaLabel = `All heads: ${name}. ${views.length} layers, ${heads} heads.`;
     this.element.style.setProperty("--columns", heads + 1);
-    this.element.style.maxHeight = Math.max(300, innerHeight * 0.78) + "px";
+    this.element.style.maxHeight = tallest + "px";
     this.places = views.flatMap((view, row) =>
       Array.from({ length: view.heads }, (_, h) => this.place(view, unpacked[row], row, h + 1)));
-    const numbers = Array.from({ length: heads }, (_, h) => make("span", { role: "columnheader" }, String(h + 1)));
+    const names = heads > 1 ? Array.from({ length: heads }, (_, h) => `Head ${h + 1}`) : [];
+    const header = (role) => (text) => make("span", { role }, text);
     const focused = this.element.contains(document.activeElement);
-    const corner = make("span", { role: "columnheader", className: "corner" }, heads > 1 ? "Layer, head" : "Layer");
     const rows = views.map((view, row) => make("div", { role: "row" },
-      make("span", { role: "rowheader" }, String(view.layer)), ...this.places.filter((place) => place.row === row)
+      header("rowheader")(`Layer ${view.layer}`), ...this.places.filter((place) => place.row === row)
         .map(({ button }) => make("div", { role: "gridcell" }, button))));
-    this.element.replaceChildren(make("div", { role: "row" }, corner, ...(heads > 1 ? numbers : [])), ...rows);
+    this.element.replaceChildren(make("div", { role: "row" }, ...["", ...names].map(header("columnheader"))), ...rows);
     const current = this.places.find((place) => place.layer === layer && place.head === head);
     if (current) current.button.ariaCurrent = "true";
     for (const { button } of this.places) button.tabIndex = -1;
@@ -51,7 +51,8 @@ export class HeadGrid {
 
   place(view, bytes, row, head) {
     const matrix = oneHead(view, bytes, head), label = `layer ${view.layer}, head ${head}`;
-    const { bytes: pixels, width, height, block } = shrunk(matrix, view.rows.length, view.columns.length, MOST_PIXELS);
+    const most = this.size * devicePixelRatio; // with more pixels than that, thin lines would be lost
+    const { bytes: pixels, width, height, block } = shrunk(matrix, view.rows.length, view.columns.length, most);
     const canvas = this.paint.picture(pixels, width, height), longer = Math.max(width, height);
     for (const [side, length] of [["width", width], ["height", height]])
       canvas.style[side] = Math.max(12, Math.round((this.size * length) / longer)) + "px";
@@ -77,7 +78,7 @@ export class HeadGrid {
 
   // ── files ──
   svg() { // the small maps as they are on the screen
-    const gap = 10, font = 12, side = this.size + gap, left = 30, top = 24;
+    const gap = 10, font = 12, side = this.size + gap, left = 60, top = 24;
     const shapes = this.places.flatMap(({ canvas, row, head }) => {
       const x = left + (head - 1) * side, y = top + row * side, [width, height] = ["width", "height"].map(
         (name) => parseFloat(canvas.style[name]));
@@ -86,16 +87,15 @@ export class HeadGrid {
     });
     const heads = Math.max(...this.views.map((view) => view.heads));
     for (let h = 0; h < heads; h++)
-      shapes.push(svgText(String(h + 1), left + h * side, top - 10, this.paint.quiet, font));
+      shapes.push(svgText(`Head ${h + 1}`, left + h * side, top - 10, this.paint.quiet, font));
     for (const [row, { layer }] of this.views.entries())
-      shapes.push(svgText(String(layer), left - 8, top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
-    const about = ["rows: layers, columns: heads", this.note].filter(Boolean).join("; ");
-    return { width: left + heads * side, height: top + this.views.length * side, font, shapes, about };
+      shapes.push(svgText(`Layer ${layer}`, left - 8, top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
+    return { width: left + heads * side, height: top + this.views.length * side, font, shapes, about: this.note };
   }
 
   get note() {
     const block = Math.max(...this.places.map((place) => place.block));
-    return block > 1 ? `each pixel is the largest of ${block} × ${block} weights` : "";
+    return block > 1 ? `Each pixel is the largest of ${block} × ${block} weights.` : "";
   }
 
   facts() { // for JSON

@@ -30,35 +30,34 @@ export function oneHead(view, bytes, head) { // (heads, rows, columns) -> (rows,
 }
 
 function overHeads(view, bytes, head) { // "mean" or "max" of all heads, or one of them
-  if (head > 0) return oneHead(view, bytes, head);
-  const found = new Float64Array(view.rows.length * view.columns.length);
+  if (head > 0) return { sums: oneHead(view, bytes, head), count: 1 };
+  const sums = new Uint32Array(view.rows.length * view.columns.length), largest = head === "max";
   for (let h = 1; h <= view.heads; h++) {
     const one = oneHead(view, bytes, h);
-    if (head === "max") for (let i = 0; i < found.length; i++) found[i] = Math.max(found[i], one[i]);
-    else for (let i = 0; i < found.length; i++) found[i] += one[i];
+    if (largest) for (let i = 0; i < sums.length; i++) sums[i] = Math.max(sums[i], one[i]);
+    else for (let i = 0; i < sums.length; i++) sums[i] += one[i];
   }
-  return head === "max" ? found : found.map((sum) => sum / view.heads);
+  return { sums, count: largest ? 1 : view.heads };
 }
 
 export function average(views, unpacked, head) { // over layers, of what `head` asks for; rounded once
-  if (views.length === 1 && head > 0) return oneHead(views[0], unpacked[0], head);
   const layers = views.map((view, layer) => overHeads(view, unpacked[layer], head));
-  const mean = new Uint8Array(layers[0].length);
-  for (let i = 0; i < mean.length; i++) {
-    let sum = 0;
-    for (const layer of layers) sum += layer[i];
-    mean[i] = Math.round(sum / layers.length);
-  }
-  return mean;
+  const mean = new Float64Array(layers[0].sums.length), rounded = new Uint8Array(mean.length);
+  for (const { sums, count } of layers)
+    for (let i = 0; i < mean.length; i++) mean[i] += sums[i] / (count * layers.length);
+  for (let i = 0; i < mean.length; i++) rounded[i] = Math.round(mean[i]);
+  return rounded;
 }
 
 export function shrunk(bytes, rows, columns, most) { // the largest of each block, so that at most `most` lines remain
   const block = Math.ceil(Math.max(rows, columns) / most) || 1;
   const height = Math.ceil(rows / block), width = Math.ceil(columns / block), found = new Uint8Array(height * width);
   if (block === 1) return { bytes, width, height, block };
-  for (let row = 0; row < rows; row++) for (let column = 0; column < columns; column++) {
-    const at = Math.floor(row / block) * width + Math.floor(column / block);
-    found[at] = Math.max(found[at], bytes[row * columns + column]);
+  for (let row = 0; row < rows; row++) {
+    const line = Math.floor(row / block) * width, from = row * columns;
+    for (let at = 0; at < width; at++)
+      for (let column = at * block; column < Math.min(columns, (at + 1) * block); column++)
+        if (bytes[from + column] > found[line + at]) found[line + at] = bytes[from + column];
   }
   return { bytes: found, width, height, block };
 }
