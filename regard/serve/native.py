@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -166,9 +167,11 @@ def routes(desk: Desk) -> APIRouter:
 def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
     """Return what /v1/look shows, in the form that the page draws."""
     if kind == "gates":
-        from regard.look.gates import WORDS, carried_closely
+        from regard.look.gates import WORDS, averages, carried, closely
 
-        return {"words": WORDS, **sentence_facts(carried_closely(run, raw, target))}
+        layers = carried(run, raw, target)
+        sentence = closely(layers)
+        return {"words": WORDS, **sentence_facts(replace(sentence, views=(*averages(layers), *sentence.views)))}
     if run.task.look_closely is nothing:
         raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
     closely = run.task.look_closely(run, raw, target)

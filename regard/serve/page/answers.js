@@ -1,7 +1,7 @@
 // One answer of /v1/predict, as elements: text with alternatives, labels, tags, a place in a text, or a number.
 
 import { make } from "/show/drawing.js";
-import { barList, barRow, logProb, percent } from "./bars.js";
+import { barList, barRow, logProb } from "./bars.js";
 
 const CUT = "The input was longer than the model reads, and its end was left out.";
 const HUES = 8; // colours of tags, in studio.css
@@ -23,10 +23,11 @@ function form(found) {
 function written({ text, score, tokens, alternatives = [] }, { chosen, onChoose }) {
   const all = [{ text, score, tokens }, ...alternatives], best = all[chosen] ?? all[0];
   const parts = [
-    make("p", { className: "output", dir: "auto" }, best.text || make("span", { className: "quiet" }, "The output is empty.")),
+    make("p", { className: "said-text", dir: "auto" }, best.text || make("span", { className: "quiet" }, "The output is empty.")),
     make("p", { className: "quiet" }, measured(best)),
   ];
-  if (all.length > 1) parts.push(make("h3", {}, "Alternatives"), choices(all, chosen, onChoose));
+  if (all.length > 1) parts.push(make("h3", {}, "Alternatives ", make("span", { className: "quiet" }, "with their log-probabilities; ranked after the length penalty")),
+    choices(all, chosen, onChoose));
   return parts;
 }
 
@@ -44,7 +45,7 @@ function choices(all, chosen, onChoose) { // one list in the order of the search
 
 function labelled({ label, answer, probabilities }) {
   const chosen = label ?? answer;
-  return [make("p", { className: "output", dir: "auto" }, chosen), barList(probabilities, chosen)];
+  return [make("p", { className: "said-text", dir: "auto" }, chosen), barList(probabilities, chosen)];
 }
 
 function tagged({ words, tags }) {
@@ -55,7 +56,7 @@ function tagged({ words, tags }) {
 
 function placed({ answer, probability, start, end, alternatives = [] }, { question }) {
   const text = question.split("\t").slice(1).join("\t"), found = probability !== undefined;
-  const parts = [make("p", { className: "output", dir: "auto" }, found ? answer : "There is no answer.")];
+  const parts = [make("p", { className: "said-text", dir: "auto" }, found ? answer : "There is no answer.")];
   if (found && text) parts.push(make("p", { className: "passage", dir: "auto" }, text.slice(0, start),
     make("mark", {}, text.slice(start, end)), text.slice(end)));
   if (found) parts.push(make("ul", { className: "bars" }, barRow(answer, probability, { className: "chosen" }),
@@ -63,9 +64,7 @@ function placed({ answer, probability, start, end, alternatives = [] }, { questi
   return parts;
 }
 
-const numbered = ({ number }) => [make("p", { className: "output" }, Number(number.toPrecision(6)).toLocaleString("en"))];
+const numbered = ({ number }) => [make("p", { className: "said-text" }, Number(number.toPrecision(6)).toLocaleString("en"))];
 
 export const inWords = (found) => // for a status line that is read aloud
   found.text ?? found.label ?? found.answer ?? (found.tags && `${found.tags.length} tags`) ?? String(found.number ?? "");
-
-export { percent };

@@ -2,7 +2,11 @@
 
 import { make } from "/show/drawing.js";
 
-export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+export function percent(share) {
+  if (share > 0 && share < 0.0005) return "< 0.1 %";
+  if (share > 0.9995 && share < 1) return "> 99.9 %";
+  return `${(100 * share).toFixed(share < 0.0995 || (share > 0.9949 && share < 1) ? 1 : 0)} %`;
+}
 export const logProb = (value) => (value <= 0 ? "−" : "+") + Math.abs(value).toFixed(2);
 
 export function barRow(name, share, { tag = "li", ...properties } = {}, ...more) {

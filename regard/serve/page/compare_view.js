@@ -60,7 +60,7 @@ class Side { // one run
     if ("label" in entry && !("picture" in seen)) {
       this.look.clear();
       this.looked.replaceChildren(await importance(seen));
-    } else await this.look.show(seen);
+    } else await this.look.show("output" in seen ? { ...seen, output: "" } : seen);
   }
 
   refuse(sentence) {

@@ -18,7 +18,7 @@ export async function importance({ views: [view], note }) {
       make("p", { className: "tinted", dir: "auto", translate: false }, ...columns.map((word, column) =>
         tinted(word, mean[column], mean[column] / most))));
   });
-  return make("section", { className: "card importance" }, make("h3", {}, "Importance of each word"), ...lines,
+  return make("section", { className: "importance" }, make("h3", {}, "Importance of each word"), ...lines,
     make("p", { className: "quiet" }, [note, "The number is the weight; the colour is its share of the largest."].filter(Boolean).join(". ")));
 }
 

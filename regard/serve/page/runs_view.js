@@ -7,7 +7,7 @@ import { listRuns } from "./runs.js";
 import { Status } from "./status.js";
 
 const EVERY = 3000; // ms
-const COLUMNS = ["Run", "Task", "Model", "State", "Step", "Best validation", "Size", "Open in"];
+const COLUMNS = ["Run", "State", "Best validation", "Size", "Open in"];
 const LINKS = { use: "Use", steps: "Steps", attention: "Attention", inside: "Inside", training: "Training" };
 const NONE = Object.fromEntries(["forced", "step", "alternative", "target", "kind", "layer", "head", "look", "row", "column", "view", "word", "go"]
   .map((name) => [name, ""]));
@@ -64,11 +64,12 @@ export class RunsView {
   }
 
   row({ name, task, model, state, step, score, megabytes, loaded }) {
-    const cell = (text, className = "") => make("td", { className }, text);
-    const size = `${megabytes < 10 ? megabytes.toFixed(1) : Math.round(megabytes)} MB`;
-    const links = Object.entries(LINKS).map(([view, title]) => make("a", { href: address.link(view, { ...NONE, run: name }), ariaLabel: `${title}: ${name}` }, title));
-    return make("tr", {}, make("th", { scope: "row" }, name, ...(loaded ? [make("small", { className: "quiet" }, " in memory")] : [])), cell(task), cell(model),
-      make("td", {}, make("span", { className: `state ${state.split(" ")[0]}` }, state)), cell(step ? step.toLocaleString("en") : "–", "number"),
-      cell(score || "–"), cell(size, "number"), make("td", { className: "links" }, ...links));
+    const size = megabytes < 0.095 ? `${Math.ceil(1000 * megabytes)} kB` : `${megabytes.toFixed(megabytes < 10 ? 1 : 0)} MB`;
+    const about = (...text) => make("small", { className: "quiet" }, ...text);
+    const links = Object.entries(LINKS).map(([view, title]) =>
+      make("a", { href: address.link(view, { ...NONE, run: name }), ariaLabel: `${title}: ${name}` }, title));
+    return make("tr", {}, make("th", { scope: "row" }, name, about(`${task} · ${model}${loaded ? " · in memory" : ""}`)),
+      make("td", {}, make("span", { className: `state ${state.split(" ")[0]}` }, state), about(step ? `step ${step.toLocaleString("en")}` : "")),
+      make("td", {}, score || "–"), make("td", {}, size), make("td", {}, make("div", { className: "links" }, ...links)));
   }
 }

@@ -39,7 +39,7 @@ export class Settings {
   show(run, hidden = []) { // the run's own settings, and those of the address
     this.own = run?.can.includes("write") ? { ...run.decoding, n_best: Math.max(run.decoding.n_best, this.several(run)) } : null;
     this.hidden = hidden;
-    this.element.hidden = !this.own;
+    this.element.hidden = !this.own || !this.names.length;
     if (this.own) this.draw();
   }
 

@@ -29,7 +29,7 @@ export class UseView {
     this.looked = make("div", { className: "looked" });
     this.lookStatus = new Status();
     this.look = new Look(this.looked);
-    this.words = make("div");
+    this.words = make("div", { className: "words-card" });
     this.writer = new Writer();
     this.two = make("div", { className: "two" });
     this.below = make("section", { className: "below", ariaLabel: "What it attends to" }, this.lookStatus.element, this.words, this.looked);
@@ -116,7 +116,7 @@ export class UseView {
       const isLabel = "label" in found && !("picture" in seen);
       this.words.replaceChildren(...(isLabel ? [await importance(seen)] : []));
       if (isLabel) this.look.clear();
-      else await this.look.show(seen);
+      else await this.look.show("output" in seen ? { ...seen, output: "" } : seen);
     } catch (problem) {
       this.forget();
       this.lookStatus.problem(problem, problem.status === 400 ? undefined : () => this.lookAt(run, input, target, found));

@@ -1,13 +1,17 @@
 // A language model that goes on with a text: streamed as it is written, until it ends or Stop is pressed.
 
 import { make } from "/show/drawing.js";
-import { Problem, events } from "./api.js";
+import { Problem, events, post } from "./api.js";
 import { address } from "./address.js";
 import { Latest } from "./latest.js";
 import { Status } from "./status.js";
 
 const USUAL = 256; // tokens, where the settings leave the number open
-const NAMES = { temperature: "temperature", top_p: "top_p", top_k: "top_k", seed: "seed" }; // of the settings, in the API
+const STREAMED = { temperature: 2, top_p: 1, seed: Infinity }; // settings of /v1/completions, and their largest values
+const PLAIN = { top_k: 0, n_best: 1, beam: 1, min_length: 0, no_repeat: 0 }; // what it does besides: nothing
+
+export const isStreamed = (settings) => Object.entries(PLAIN).every(([name, value]) => (settings[name] ?? value) === value)
+  && Object.entries(STREAMED).every(([name, most]) => (settings[name] ?? 0) <= most);
 
 export class Writer {
   constructor() {
@@ -18,7 +22,7 @@ export class Writer {
     this.state = make("span", { className: "quiet", role: "status" });
     this.prompt = make("span", { className: "prompt" });
     this.written = make("span", { className: "written" });
-    this.text = make("p", { className: "output page", dir: "auto", translate: false }, this.prompt, this.written);
+    this.text = make("p", { className: "said-text page", dir: "auto", translate: false }, this.prompt, this.written);
     this.element = make("div", { className: "writer", hidden: true },
       make("div", { className: "row" }, this.start, this.halt, this.state), this.status.element, this.text);
     this.start.addEventListener("click", () => this.write());
@@ -50,31 +54,41 @@ export class Writer {
 
   async write() {
     const { run, prompt, settings } = this.asked;
-    const body = { model: run, prompt, stream: true, max_tokens: settings.max_length || USUAL };
-    for (const [name, given] of Object.entries(NAMES)) if (settings[name] !== undefined) body[given] = settings[name];
-    if (!settings.sample) body.temperature = 0;
     address.set({ go: 1 });
     this.status.clear();
     this.written.textContent = "";
     this.running(true, "Writing …");
     const began = performance.now();
-    let pieces = 0;
     try {
-      const ended = await this.streaming.run(async (signal) => {
-        for await (const data of events("/v1/completions", { body, signal })) {
-          if (data === "[DONE]") break;
-          const found = JSON.parse(data);
-          if (found.error) throw new Problem(found.error.message);
-          this.written.append(found.choices?.[0]?.text ?? "");
-          if (found.choices?.[0]?.text) this.state.textContent = `Writing … ${++pieces} pieces`;
-        }
-        return true;
-      });
-      if (ended) this.running(false, `Done: ${this.written.textContent.length} characters in ${((performance.now() - began) / 1000).toFixed(1)} s.`);
+      const ended = await this.streaming.run((signal) =>
+        isStreamed(settings) ? this.stream(run, prompt, settings, signal) : this.whole(run, prompt, settings, signal));
+      const took = ((performance.now() - began) / 1000).toFixed(1);
+      if (ended) this.running(false, `Done: ${this.written.textContent.length} characters in ${took} s.`);
     } catch (problem) {
       this.running(false, "");
       this.status.problem(problem, () => this.write());
     }
+  }
+
+  async stream(run, prompt, settings, signal) {
+    const given = Object.fromEntries(Object.keys(STREAMED).filter((name) => name in settings).map((name) => [name, settings[name]]));
+    const body = { model: run, prompt, stream: true, max_tokens: settings.max_length || USUAL, ...given };
+    if (!settings.sample) body.temperature = 0;
+    for await (const data of events("/v1/completions", { body, signal })) {
+      if (data === "[DONE]") break;
+      const found = JSON.parse(data);
+      if (found.error) throw new Problem(found.error.message);
+      this.written.append(found.choices?.[0]?.text ?? "");
+    }
+    return true;
+  }
+
+  async whole(run, prompt, settings, signal) { // with settings that are not streamed
+    const body = { run, input: prompt, settings: { ...settings, max_length: settings.max_length || USUAL } };
+    const { predictions: [{ text, alternatives }] } = await post("/v1/predict", body, { signal });
+    const several = [text, ...alternatives.map((each) => each.text)].map((each) => (each.startsWith(prompt) ? each.slice(prompt.length) : each));
+    this.written.textContent = several.join(`\n\n${prompt}`);
+    return true;
   }
 
   stop() {
