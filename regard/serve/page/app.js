@@ -66,7 +66,7 @@ function show() {
   }
   panels[name].hidden = false;
   document.title = `${VIEWS[name][0]} – regard`;
-  tabs[name].scrollIntoView({ block: "nearest", inline: "nearest" });
+  document.querySelector(".tabs").scrollLeft = tabs[name].offsetLeft - 48;
   views[name] ??= new VIEWS[name][1](panels[name]);
   shown = name;
   views[name].open();

@@ -37,14 +37,10 @@ export class Settings {
   }
 
   show(run, hidden = []) { // the run's own settings, and those of the address
-    this.own = run?.can.includes("write") ? { ...run.decoding, n_best: Math.max(run.decoding.n_best, this.several(run)) } : null;
+    this.own = run?.can.includes("write") ? run.decoding : null;
     this.hidden = hidden;
     this.element.hidden = !this.own || !this.names.length;
     if (this.own) this.draw();
-  }
-
-  several({ decoding: { sample, beam } }) {
-    return sample ? 1 : Math.min(beam, USUAL);
   }
 
   get sampled() {
@@ -72,11 +68,12 @@ export class Settings {
   }
 
   value(name) {
-    return address.number(name, name === "n_best" && this.sampled ? this.ownOutputs : this.own[name]);
+    return address.number(name, name === "n_best" ? this.outputs : this.own[name]);
   }
 
-  get ownOutputs() {
-    return this.own.sample ? this.own.n_best : 1;
+  get outputs() { // as many as the beam has, up to a few; one sample
+    if (this.sampled) return this.own.sample ? this.own.n_best : 1;
+    return Math.min(this.value("beam"), Math.max(USUAL, this.own.n_best));
   }
 
   state() {
@@ -89,9 +86,9 @@ export class Settings {
   change(input) {
     if (!input.reportValidity()) return;
     const value = input.valueAsNumber, { name } = input;
-    address.set({ [name]: value === this.own[name] && name !== "n_best" ? "" : value });
+    address.set({ [name]: value === (name === "n_best" ? this.outputs : this.own[name]) ? "" : value });
     if (!this.sampled && name === "n_best" && value > this.value("beam")) address.set({ beam: value });
-    if (!this.sampled && name === "beam" && value < this.value("n_best")) address.set({ n_best: value });
+    if (!this.sampled && name === "beam" && value < this.value("n_best")) address.set({ n_best: "" });
     this.draw();
     this.onChange();
   }

@@ -18,7 +18,7 @@ export class TrainingView {
     this.status = new Status();
     this.run = make("select", { id: "training-run" });
     this.bar = make("div", { className: "bar" }, make("label", { htmlFor: "training-run" }, "Run"), this.run);
-    this.facts = make("dl", { className: "numbers" });
+    this.facts = make("dl", { className: "key-numbers" });
     this.charts = new Charts();
     this.samples = make("pre", { dir: "auto", translate: false, tabIndex: 0 });
     this.sampled = make("section", { className: "card", ariaLabel: "Samples" }, make("h2", {}, "Samples"), this.samples);
