@@ -126,7 +126,21 @@ def test_the_terms_of_the_glossary_are_used() -> None:
 
 # Help
 
-VERBS = {"check", "compare", "export", "import", "list", "look", "make", "predict", "print", "score", "serve", "show", "train"}
+VERBS = {
+    "check",
+    "compare",
+    "export",
+    "import",
+    "list",
+    "look",
+    "make",
+    "predict",
+    "print",
+    "score",
+    "serve",
+    "show",
+    "train",
+}
 VERBS |= {"translate", "write"}
 
 
