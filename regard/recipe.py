@@ -30,6 +30,7 @@ from regard.train.training import SOME_TASKS, TrainConfig
 
 CONFIGS = ("data", "tokens", "model", "train")
 KEYS = ("task", "seed", "format", "folder", *CONFIGS)
+DESCRIBES = {"data.languages"}  # settings that describe a run, and do not affect what is trained
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ class Recipe:
         return "\n".join([head, *filter(None, tables)])
 
     def differences(self, other: Recipe) -> list[str]:
-        """Return the dotted keys that differ."""
+        """Return the dotted keys that differ, of those that affect what is trained."""
         ours, theirs = self.flat(), other.flat()
-        return sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
+        keys = {**ours, **theirs}.keys() - DESCRIBES
+        return sorted(key for key in keys if ours.get(key) != theirs.get(key))
 
     def flat(self) -> dict[str, Any]:
         """Return all settings as dotted key -> value."""

@@ -1,34 +1,123 @@
-"""A real server in a process of its own, for the tests that ask it."""
+"""A server in a process of its own, on a free port, for the tests that send it requests."""
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-from urllib.request import Request, urlopen
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from command import ENVIRONMENT, REGARD
 
+RUNS = Path(__file__).parent / "runs"
+PATIENCE = 60.0  # seconds, for whatever has to happen at some time
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def error(self) -> str:
+        """What is wrong, in either shape."""
+        error = self.json["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+
+
+@dataclass
+class Served:
+    """A server that answers."""
+
+    process: subprocess.Popen[str]
+    host: str
+    port: int
+    key: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+
+    def send(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}
+    ) -> http.client.HTTPConnection:
+        """Send a request, and leave its answer to be read; a body that is not bytes becomes JSON."""
+        connection = self.connect()
+        own = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        if body is not None and not isinstance(body, bytes | Iterator):
+            body, own = json.dumps(body).encode(), {**own, "content-type": "application/json"}
+        connection.request(method, path, body, {**own, **headers}, encode_chunked=isinstance(body, Iterator))
+        return connection
+
+    def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}) -> Answer:
+        connection = self.send(method, path, body, headers)
+        try:
+            return received(connection)
+        finally:
+            connection.close()
+
+    def get(self, path: str, headers: Mapping[str, str] = {}) -> Answer:
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, path: str, body: Any, headers: Mapping[str, str] = {}) -> Answer:
+        return self.ask("POST", path, body, headers)
+
+    def metric(self, name: str) -> float:
+        found = re.search(rf"(?m)^regard_{name} (\S+)$", self.get("/metrics").content.decode())
+        assert found is not None, name
+        return float(found[1])
+
+
+def received(connection: http.client.HTTPConnection) -> Answer:
+    response = connection.getresponse()
+    return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+
 
 @contextmanager
-def serving(*arguments: object) -> Iterator[str]:
-    """Start `regard serve` on a free port, and give its address, without a slash at its end."""
-    command = [*REGARD, "serve", *map(str, arguments), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
-        assert process.stdout is not None
+def serving(*arguments: object, key: str = "") -> Iterator[Served]:
+    """Serve with these arguments, until the block ends."""
+    command = [*REGARD, "serve", *map(str, arguments), "--port", "0", *(["--key", key] if key else [])]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=ENVIRONMENT) as process,
+    ):
         try:
+            assert process.stdout is not None
             line = process.stdout.readline()
-            assert " at http://" in line, line
-            yield line.split(" at ")[1].split()[0].rstrip("/")
-        finally:
+            errors.seek(0)
+            found = re.search(r"http://([\d.]+):(\d+)/", line)
+            assert found is not None, line + errors.read()
+            yield Served(process, found[1], int(found[2]), key)
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE)
+            errors.seek(0)
+            assert "Traceback" not in (printed := errors.read()), printed
+        finally:
+            process.kill()
 
 
 def ask(address: str, path: str, **body: Any) -> Any:
-    """Send a request as any program would: with a body a POST."""
-    content = json.dumps(body).encode() if body else None
-    with urlopen(Request(address + path, content, {"content-type": "application/json"}), timeout=30) as response:
-        return json.load(response)
+    """Send a request to the server at this address; with a body it is a POST."""
+    host, _, port = address.partition("://")[2].partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    try:
+        content = json.dumps(body).encode() if body else None
+        connection.request("POST" if body else "GET", path, content, {"content-type": "application/json"})
+        answer = received(connection)
+    finally:
+        connection.close()
+    assert answer.status == 200, answer.content
+    return answer.json

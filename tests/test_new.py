@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import Call, Result, run
 
+from regard.data.languages import guessed
 from regard.data.sources import examples
 from regard.interface import UserError
 from regard.loading import read_recipe
@@ -73,6 +75,44 @@ def test_what_is_held_out_is_apart_and_nothing_is_lost(text, tmp_path, form):
     assert not set(train) & set(valid)
     assert sorted(train + valid) == sorted((line, line.upper()) for line in LINES)
     assert 0 < len(valid) < len(LINES) / 5
+
+
+@pytest.mark.parametrize(("form", "pair"), [("parallel", "en:de"), ("jsonl", "en:de"), ("tsv", "")])
+def test_languages_are_those_that_files_or_fields_are_named_after(text, tmp_path, form, pair):
+    recipe, reasons = made(form, tmp_path)
+    assert recipe.data.languages == pair
+    assert ("data.languages" in reasons) == bool(pair)
+
+
+@pytest.mark.parametrize(
+    ("names", "pair"),
+    [
+        (["a/train.en.gz", "a/train.fr.txt.gz"], "en:fr"),
+        (["train.en", "train.en"], ""),
+        (["train.en", "train.source"], ""),
+        (["en.txt", "de.txt"], "en:de"),
+        (["source", "target"], ""),
+        (["", ""], ""),
+    ],
+)
+def test_languages_are_guessed_from_known_codes_alone(names, pair):
+    assert guessed(names) == pair
+
+
+@pytest.mark.parametrize(
+    "wrong", ["en", "en:", ":de", "en:en", "en-de", "English:German", "en:de:fr", "e n:de", "\0:de"]
+)
+def test_languages_that_are_no_pair_of_codes_are_refused(text, tmp_path, wrong):
+    recipe, _ = made("parallel", tmp_path)
+    (tmp_path / "my.toml").write_text(recipe.to_toml())
+    with pytest.raises(UserError, match="two codes"):
+        read_recipe(tmp_path / "my.toml", [f"data.languages={json.dumps(wrong)}"])
+
+
+def test_languages_describe_a_run_and_do_not_change_it(text, tmp_path):
+    recipe, _ = made("parallel", tmp_path)
+    other = replace(recipe, data=replace(recipe.data, languages=""))
+    assert recipe != other and recipe.differences(other) == []
 
 
 def test_a_recipe_elsewhere_finds_the_files(text, tmp_path):

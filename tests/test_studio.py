@@ -48,8 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
-    with serving(folder / "translation", "--runs", folder) as address:
-        yield address
+    with serving(folder / "translation", "--runs", folder) as served:
+        yield served.url
 
 
 @pytest.fixture(scope="module")
@@ -446,8 +446,8 @@ def test_a_server_that_is_gone_is_noticed_and_found_again(opened: Opener) -> Non
 
 
 def test_a_key_is_asked_for_once(opened: Opener, folder: Path) -> None:
-    with serving("--runs", folder, "--key", "secret") as address:
-        seen = opened("use", address=address, run="classification", text="good", refused=True)
+    with serving("--runs", folder, key="secret") as served:
+        seen = opened("use", address=served.url, run="classification", text="good", refused=True)
         seen.page.get_by_label("API key").fill("wrong")
         seen.page.get_by_role("button", name="Use this key").click()
         seen.page.get_by_label("API key").fill("secret")

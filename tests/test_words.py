@@ -16,7 +16,7 @@ PACKAGE, DOCS = ROOT / "regard", ROOT / "docs"
 
 # the rooms whose words are checked
 ROOMS = ["layers", "models", "look", "show", "score", "predict", "exchange", "data", "new", "check", "tasks"]
-ROOMS += ["cli", "train", "compare"]
+ROOMS += ["cli", "train", "compare", "serve"]
 FILES = ["interface.py", "run.py", "recipe.py", "config.py", "checkpoint.py", "machine.py", "usercode.py"]
 FILES += ["runs.py", "loading.py", "__init__.py"]
 WORLD = PACKAGE / "data" / "world"  # the built-in grammar, in which "said" and "whom" are vocabulary
@@ -126,22 +126,8 @@ def test_the_terms_of_the_glossary_are_used() -> None:
 
 # Help
 
-VERBS = {
-    "check",
-    "compare",
-    "export",
-    "import",
-    "list",
-    "look",
-    "make",
-    "predict",
-    "print",
-    "score",
-    "serve",
-    "show",
-    "train",
-}
-VERBS |= {"translate", "write"}
+VERBS = {"check", "compare", "export", "import", "list", "look", "make", "predict", "print", "score", "show", "train"}
+VERBS |= {"serve", "translate", "write"}
 
 
 @pytest.fixture(scope="module")

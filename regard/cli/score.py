@@ -154,11 +154,11 @@ def scored_labels(
 def examples_in(files: list[Path], run: Run, *, by_line: bool) -> Iterator[Any]:
     """Read files in the format of the training data, or parallel files; a whole file may also be read by line."""
     from regard.data.fields import TextField
-    from regard.data.sources import Table, examples, parallel
+    from regard.data.sources import PairTable, examples, parallel
 
     side_by_side = len(files) == 2 and isinstance(run.fields.get("source"), TextField)  # whatever it was trained on
     data = parallel(files) if side_by_side else run.recipe.data.reading(files)
-    if type(data) is Table and type(run.recipe.data) is not Table:
+    if isinstance(data, PairTable) and not isinstance(run.recipe.data, PairTable):
         err.print(f"{files[0]}: field {data.source!r} is taken for the source, {data.target!r} for the target.")
     if by_line and run.whole_file:
         data = replace(data, unit="line")  # type: ignore[type-var]

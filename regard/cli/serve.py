@@ -24,9 +24,10 @@ def serve(
     runs: Path | None = None,  # serve every run in this folder, too, and those that appear in it later
     host: str = "127.0.0.1",  # the address to listen at; 0.0.0.0: every address of this machine
     port: int = PORT,  # the port to listen at; 0: any free one
-    allow_host: list[str] = [],  # noqa: B006  # another name of this server, such as that of a reverse proxy in front
+    allow_host: list[str] | None = None,  # another name of this server, such as that of a reverse proxy in front
     key: str = "",  # the API key that requests must send; by default that in the variable REGARD_KEY, or none
-    languages: str = "",  # translation: the codes of both languages, such as en:de; by default those of the recipe
+    languages: list[str] | None = None,  # translation: the codes of both languages, such as en:de, or NAME=en:de for
+    # one of several runs; by default those of the recipe
     batch_size: int = 64,  # most examples that are computed together
     waiting: int = 256,  # most requests that are under way at once; others are refused with status 429
     timeout: float = 60.0,  # seconds after which a request is given up
@@ -62,9 +63,9 @@ def serve(
         batch_size=batch_size,
         host=host,
         port=port,
-        hosts=allow_host,
+        hosts=allow_host or (),
         key=key or os.environ.get("REGARD_KEY", ""),
-        languages=languages,
+        languages=languages or (),
     )
     with server.listening() as address:
         served = counted(len(server.shelf.paths()), "run")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from regard.config import Positive, Settings, between
 from regard.data import world
+from regard.data.languages import pair_in
 from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
 from regard.data.text import BETWEEN as BETWEEN
 from regard.data.text import (
@@ -55,6 +56,7 @@ class Source(Settings, ABC):
     window: int = 1  # tokens of a whole file that a recurrent model reads per step
     pack: bool = False  # texts are joined and cut into windows
     hold_out: float = 0.0  # share of the training examples held out for validation
+    languages: str = ""  # of the source and the target of translations, such as en:de
 
     @abstractmethod
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]: ...
@@ -196,11 +198,13 @@ class Parallel(Source):
     valid_source: str = ""  # validation file, source language; "": hold out some of the training pairs
     valid_target: str = ""  # validation file, target language
     hold_out: float = 0.0  # validation split: share of the training pairs held out if there are no validation files
+    languages: str = ""  # codes of the source and the target language, such as en:de, for the API of `regard serve`
 
     def __post_init__(self) -> None:
         if bool(self.valid_source) != bool(self.valid_target):
             raise ValueError("valid_source and valid_target must be named together.")
         check_hold_out(self.valid_source, self.hold_out)
+        check_languages(self.languages)
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         if split == "valid" and self.valid_source:
@@ -214,7 +218,7 @@ class Parallel(Source):
             return parallel(files)
         (file,) = only(files)
         source, target = pair_fields(Path(file))
-        return Table(train=file, valid=file, source=source, target=target)
+        return PairTable(train=file, valid=file, source=source, target=target)
 
 
 def parallel(files: Sequence[Path]) -> Parallel:
@@ -243,6 +247,17 @@ class Table(TrainAndValid):
     def texts(self) -> tuple[str, ...]:
         """The fields that are read, one after the other."""
         return (self.source,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTable(Table):
+    """One file with a text and its translation in each line: JSONL, TSV or CSV; plain or compressed."""
+
+    languages: str = ""  # codes of the source and the target language, such as en:de, for the API of `regard serve`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_languages(self.languages)
 
 
 @dataclass(frozen=True)
@@ -412,6 +427,11 @@ def check_hold_out(valid: str, share: float) -> None:
         raise ValueError("hold_out is for training without a validation file: set it to 0.")
     if not valid and not 0 < share < 1:
         raise ValueError(f"without a validation file, hold_out = {share} must be above 0 and below 1, such as 0.02.")
+
+
+def check_languages(pair: str) -> None:
+    if pair:
+        pair_in(pair)
 
 
 def _side(every: Iterator[Line], split: Split, share: float) -> Iterator[Line]:

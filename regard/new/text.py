@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any, cast
 
 from regard.config import counted, parse
-from regard.data.sources import UNDECIDED, Parallel, Source, Table, Text, every_line, find
+from regard.data.languages import guessed
+from regard.data.sources import UNDECIDED, PairTable, Parallel, Source, Text, every_line, find
 from regard.data.text import Cut, read_lines
 from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import Fits, Ids, Shapes, UserError
@@ -52,12 +53,21 @@ def data_of(asked: Request) -> tuple[Any, Reasons]:
     if asked.files or one_file:
         files = asked.train_and_valid()
         source, target, reasons = named_fields(asked, find(files["train"], asked.folder), pair_of_texts)
-        return parse(Table, {**files, "source": source, "target": target}, where="data"), reasons
+        pair, why = languages_of(source, target)
+        named = {**files, "source": source, "target": target, "languages": pair}
+        return parse(PairTable, named, where="data"), reasons | why
     if len(asked.valid) not in (0, 2):
         raise UserError("One validation file was given for two parallel files: give two, the source first.")
     paths = [written(str(path), asked.folder) for path in (asked.source, asked.target, *asked.valid)]
-    named: Any = dict(zip(Parallel.FILES, paths, strict=False))
-    return Parallel(**named, hold_out=0.0 if asked.valid else UNDECIDED), {}
+    files = dict(zip(Parallel.FILES, paths, strict=False))
+    pair, why = languages_of(*paths[:2])
+    return Parallel(**files, hold_out=0.0 if asked.valid else UNDECIDED, languages=pair), why
+
+
+def languages_of(source: str, target: str) -> tuple[str, Reasons]:
+    """The languages that the names of two files, or fields, end with, and a reason for the recipe."""
+    pair = guessed([source, target])
+    return pair, {"data.languages": f"{source} and {target} are named after them."} if pair else {}
 
 
 def new_translator(asked: Request) -> Made:

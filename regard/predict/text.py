@@ -224,7 +224,7 @@ def refuse_replacing(run: Run, how: Decoding) -> None:
         raise UserError(f"replace_unknown needs a translator, and {run.model_title} has no source: leave it out.")
 
 
-def stream_text(run: Run, prompt: str, how: Decoding, write: Callable[[str], None]) -> Prediction:
+def stream_text(run: Run, prompt: str, how: Decoding, write: Callable[[str], None], first_line: int = 0) -> Prediction:
     """Continue a prompt and pass the text to `write` as it is generated, the prompt first."""
     refuse_replacing(run, how)
     tokenizer = run.tokenizer("target")
@@ -243,6 +243,6 @@ def stream_text(run: Run, prompt: str, how: Decoding, write: Callable[[str], Non
         write(now[len(was) :])
 
     write(prompt)
-    (prediction,) = continue_texts(run, [prompt], how, on_choice=on_choice)
+    (prediction,) = continue_texts(run, [prompt], how, first_line, on_choice)
     write(prediction.text[shown:])
     return prediction

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from regard.config import UserError
 from regard.interface import Generates
 from regard.predict.decoding import Decoding, Prediction
 from regard.run import Run
-from regard.serve.engine import Engine, Ticket
-from regard.serve.shelf import Shelf
+from regard.serve.engine import Closing, Engine, Ticket, TooLate
+from regard.serve.shelf import NoSuchRun, Shelf
 
 T = TypeVar("T")
 SLOWNESS = 0.9  # of the running mean of how long requests take
@@ -42,11 +43,27 @@ class Limits:
 
 
 class Refused(Exception):
-    """A request that is refused with this HTTP status."""
+    """A request that is refused with this HTTP status; `param` is the parameter that is at fault."""
 
-    def __init__(self, status: int, sentence: str, retry_after: int = 0) -> None:
+    def __init__(self, status: int, sentence: str, retry_after: int = 0, *, param: str | None = None) -> None:
         super().__init__(sentence)
-        self.status, self.sentence, self.retry_after = status, sentence, retry_after
+        self.status, self.sentence, self.retry_after, self.param = status, sentence, retry_after, param
+
+
+def refusal_of(problem: BaseException) -> Refused | None:
+    """Return how the client of a request that failed is answered; None: it has left, or the server is at fault."""
+    match problem:
+        case Refused():
+            return problem
+        case NoSuchRun():
+            return Refused(404, str(problem), param="model")
+        case UserError():
+            return Refused(400, str(problem))
+        case TooLate() | TimeoutError():
+            return Refused(503, "The request took longer than this server allows: ask for less, or later.", 5)
+        case Closing():
+            return Refused(503, "The server is shutting down: ask again later.", 5)
+    return None
 
 
 class Desk:
@@ -60,7 +77,7 @@ class Desk:
     async def ticket(self, request: Request) -> AsyncIterator[Ticket]:
         """Admit a request, whose body has been read, and notice when its client leaves."""
         if self.engine.closing.is_set():
-            raise Refused(503, "The server is shutting down: ask again later.", retry_after=5)
+            raise Closing
         if self.open >= self.limits.waiting:
             sentence = f"{self.open} requests are under way, as many as this server takes: ask again later."
             raise Refused(429, sentence, retry_after=max(1, math.ceil(self.seconds)))

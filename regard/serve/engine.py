@@ -200,7 +200,10 @@ class Decodings:
             if job is not None and job.on_choice is not None:
                 rows = slice(place * width, (place + 1) * width)
                 parents = None if choice.parents is None else choice.parents[rows] - place * width
-                job.on_choice(Choice(parents, choice.tokens[rows], choice.totals[place : place + 1]))
+                try:
+                    job.on_choice(Choice(parents, choice.tokens[rows], choice.totals[place : place + 1]))
+                except Exception as problem:  # which is its own, not that of the others
+                    job.fail(problem)
 
 
 def form_of(batch: Batch) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -14,22 +14,27 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from regard.config import UserError, fields_of, help_texts
+from regard.data.fields import TextField
 from regard.data.picture_files import decoded
 from regard.data.pictures import PictureField
-from regard.data.text import encodable
 from regard.interface import Generates
 from regard.predict.decoding import Decoding
+from regard.predict.inputs import some_at_once
+from regard.predict.text import CHARACTERS, most_read, readable
 from regard.run import Run
+from regard.serve import examples
 from regard.serve.desk import Desk, Limits
+from regard.serve.schema import Text, answers, refusals
 from regard.serve.shelf import abilities
 from regard.serve.training import drawn
 from regard.show.attention_page import sentence_facts
 from regard.show.caption_page import Captioned, picture_facts
 from regard.tasks import nothing
 
-SERVER_DECIDES = ("longest_source", "batch_tokens")  # settings of decoding that a request cannot change
+SERVER_DECIDES = ("longest_source", "batch_tokens", "shortlist")  # settings of decoding that a request cannot change
+SCORED_TOGETHER = 4  # examples
 NAME = Field(description="The name of a run, as /v1/runs lists it.", examples=["demo"])
-RunName = Annotated[str, NAME]
+RunName = Annotated[Text, NAME]
 
 
 class Body(BaseModel):
@@ -40,7 +45,8 @@ class Picture(Body):
     picture: Annotated[str, Field(description="A picture file, base64.")]
 
 
-Input = str | Picture
+Input = Text | Picture
+Example = str | tuple[str, str]
 CHOICES: dict[str, Any] = {  # the settings of decoding, as `regard predict` has them
     name: (kind | None, Field(None, description=help_texts(Decoding)[name]))
     for name, kind in fields_of(Decoding).items()
@@ -59,7 +65,7 @@ class Predict(Body):
 class Score(Body):
     run: RunName
     examples: Annotated[
-        list[str | tuple[str, str]],
+        list[Text | tuple[Text, Text]],
         Field(
             description="Texts, or pairs of a source and a target.",
             examples=[[["They are watching .", "Ils regardent ."]]],
@@ -70,7 +76,7 @@ class Score(Body):
 class Look(Body):
     run: RunName
     input: Annotated[Input, Field(examples=["They are watching ."])]
-    target: Annotated[str | None, Field(description="What the model reads as its output; by default its own.")] = None
+    target: Annotated[Text | None, Field(description="What the model reads as its output; by default its own.")] = None
     kind: Annotated[Literal["attention", "gates"], Field(description="What is shown.")] = "attention"
 
 
@@ -87,20 +93,21 @@ class Steps(Body):
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["regard"])
+    asking = refusals(400, 404, 429, 503)
 
-    @router.get("/runs")
+    @router.get("/runs", responses={**answers(examples.RUNS), **refusals()})
     async def runs() -> dict[str, Any]:
         """List the runs that are served."""
         return {"runs": await desk.in_thread(lambda: list(desk.shelf.list()))}
 
-    @router.get("/runs/{run}")
+    @router.get("/runs/{run}", responses={**answers(examples.RUN), **refusals(400, 404)})
     async def run_facts(run: str) -> dict[str, Any]:
         """Load a run, and describe what it reads and what it can do."""
         loaded = await desk.run(run)
         listed = await desk.in_thread(lambda: next(each for each in desk.shelf.list() if each["name"] == run))
         return {**listed, **abilities(loaded)}
 
-    @router.post("/predict")
+    @router.post("/predict", responses={**answers(examples.PREDICTED), **asking})
     async def predict(request: Request, asked: Predict) -> dict[str, Any]:
         """Answer each input: translate, continue, classify, tag, caption …"""
         async with desk.ticket(request) as ticket:
@@ -108,47 +115,47 @@ def routes(desk: Desk) -> APIRouter:
             several = asked.input if isinstance(asked.input, list) else [asked.input]
             raws = await desk.in_thread(partial(raws_of, run, several, desk.limits))
             how = settings_of(run, asked.settings, desk.limits)
-            answers = await desk.answer(ticket, run, raws, how)
-        entries = [run.task.entry(raw, answer) for raw, answer in zip(raws, answers, strict=True)]
+            found = await desk.answer(ticket, run, raws, how)
+        entries = [run.task.entry(raw, answer) for raw, answer in zip(raws, found, strict=True)]
         about = {"run": asked.run, "task": run.task.name, "model": run.model_title, "precision": run.precision}
         return {**about, "predictions": entries}
 
-    @router.post("/score")
+    @router.post("/score", responses={**answers(examples.SCORED), **asking})
     async def score(request: Request, asked: Score) -> dict[str, Any]:
         """Return the log-probability (natural logarithm) of each text, or of each target given its source."""
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
             refuse_many(asked.examples, desk.limits)
-            examples = [
-                encodable(each) if isinstance(each, str) else tuple(map(encodable, each)) for each in asked.examples
-            ]
-            refuse_other_form(run, examples)
-            found = await desk.call(ticket, partial(run.log_prob, examples))
+            refuse_other_form(run, asked.examples)
+            await desk.in_thread(partial(refuse_long_examples, run, asked.examples, desk.limits.tokens))
+            found = await desk.call(ticket, partial(log_probs, run, asked.examples))
         return {"run": asked.run, "log_probs": found}
 
-    @router.post("/look")
+    @router.post("/look", responses={**answers(examples.SEEN), **asking})
     async def look(request: Request, asked: Look) -> dict[str, Any]:
         """Show what a run attends to while it reads an input, or the gates and states of its recurrent layers."""
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
             (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
-            target = None if asked.target is None else encodable(asked.target)
+            target = asked.target
+            await desk.in_thread(partial(refuse_unseen, run, raw, target))
             if target is None and isinstance(run.model, Generates) and "source" in run.fields:
                 # with the others that are under way, before the engine's thread looks at it
                 target = (await desk.answer(ticket, run, [raw], None))[0].text
             found: dict[str, Any] = await desk.call(ticket, partial(seen, run, raw, target, asked.kind))
             return found
 
-    @router.post("/gradients")
+    @router.post("/gradients", responses={**answers(examples.FLOW), **asking})
     async def gradients(request: Request, asked: Gradients) -> dict[str, Any]:
         """Measure how far back gradients reach in a run's recurrent layers, before and after training, on its own
         validation text."""
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
-            found: dict[str, Any] = await desk.call(ticket, partial(gradient_flow, run))
+            # a copy of the model, in another thread: it takes seconds, in which the engine has other things to do
+            found = await desk.before_deadline(ticket, desk.in_thread(partial(gradient_flow, run)))
         return {"run": asked.run, **found}
 
-    @router.post("/steps")
+    @router.post("/steps", responses={**answers(examples.STEPS), **asking})
     async def steps(request: Request, asked: Steps) -> dict[str, Any]:
         """Replay how a run writes its output: at each step the likeliest tokens, the choice, the attention; and the
         tree of beam search."""
@@ -157,6 +164,7 @@ def routes(desk: Desk) -> APIRouter:
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
             (raw,) = await desk.in_thread(partial(raws_of, run, [asked.input], desk.limits))
+            await desk.in_thread(partial(refuse_unseen, run, raw, None))
             how = settings_of(run, asked.settings, desk.limits)
             found = await desk.call(ticket, partial(replay, run, raw, how, asked.forced))
         return {"run": asked.run, **found.facts()}
@@ -201,7 +209,7 @@ def raws_of(run: Run, inputs: Sequence[Input], limits: Limits) -> list[Any]:
             assert isinstance(field, PictureField)
             raws.append(decoded(content_of(each.picture), field.size, f"Picture {number}"))
         else:
-            raws.append(encodable(each))
+            raws.append(each)
     return raws
 
 
@@ -215,6 +223,49 @@ def content_of(text: str) -> bytes:
 def refuse_many(inputs: Sequence[object], limits: Limits) -> None:
     if not 1 <= len(inputs) <= limits.inputs:
         raise UserError(f"A request has 1 to {limits.inputs} inputs, and this one has {len(inputs)}: send several.")
+
+
+def refuse_long(run: Run, lines: Sequence[str], how: Decoding) -> None:
+    """Refuse a line of which only the beginning would be read, where an answer cannot say so."""
+    if "source" in run.fields and any(line.cut for line in readable(run, lines, how)):
+        raise UserError(f"A line has more than {most_read(run.model, how)} tokens, the most that is read: send parts.")
+
+
+def tokens_of(run: Run, side: str, text: str, most: int) -> int:
+    """Count the tokens of a text; of one with too many characters for so many tokens, not all."""
+    beginning = text[: most * CHARACTERS]
+    found = len(run.fields[side].encode([beginning])[0])
+    return found if len(beginning) == len(text) else most + 1
+
+
+def refuse_more(run: Run, side: str, text: str, most: int) -> None:
+    """Refuse a text with more tokens than these, before anything else that takes longer than counting them."""
+    if isinstance(run.fields.get(side), TextField) and tokens_of(run, side, text, most) > most:
+        raise UserError(f"{text[:40]!r} … has more than {most} tokens, the most that is read here: shorten it.")
+
+
+def refuse_unseen(run: Run, raw: Any, target: str | None) -> None:
+    """Refuse texts that are too long to be looked at."""
+    first = next(iter(run.task.fields))
+    for side, text in ((first, raw), ("target", target)):
+        if isinstance(text, str):
+            refuse_more(run, side, text, most_read(run.model))
+
+
+def refuse_long_examples(run: Run, examples: Sequence[Example], most: int) -> None:
+    for example in examples:
+        texts = zip(run.task.fields, (example,) if isinstance(example, str) else example, strict=False)
+        for side, text in texts:
+            refuse_more(run, side, text, most)
+
+
+def log_probs(run: Run, examples: Sequence[Example]) -> Generator[None, None, list[float]]:
+    """Score a few examples in each step."""
+    found: list[float] = []
+    for some in some_at_once(examples, SCORED_TOGETHER):
+        found += run.log_prob(some)
+        yield
+    return found
 
 
 def refuse_other_form(run: Run, examples: Sequence[object]) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import uvicorn
 
-from regard.config import UserError
+from regard.config import UserError, choose
 from regard.data.files import reason
+from regard.data.languages import Pair, pair_in
 from regard.run import Run
 from regard.serve.app import GRACE, application
 from regard.serve.desk import Desk, Limits
@@ -20,6 +21,22 @@ from regard.serve.shelf import Shelf
 
 BACKLOG = 2048  # connections that wait to be accepted
 IDLE = 30  # seconds for which a connection is kept open without a request
+
+
+def named_languages(given: Sequence[str], names: Sequence[str]) -> dict[str, Pair]:
+    """Return the languages of runs by name, from NAME=en:de, or en:de where there is one run."""
+    found: dict[str, Pair] = {}
+    for each in given:
+        name, equals, pair = each.rpartition("=")
+        if not equals and len(names) != 1:
+            several = "several runs are served" if names else "no run is served yet"
+            raise UserError(f"--languages {each!r} does not say of which run, and {several}: write NAME={each}.")
+        name = choose({name: name for name in names}, name, "The run in --languages") if equals else names[0]
+        try:
+            found[name] = pair_in(pair)
+        except ValueError as problem:
+            raise UserError(f"--{problem}") from None
+    return found
 
 
 class Uvicorn(uvicorn.Server):
@@ -43,14 +60,15 @@ class Server:
         port: int,
         hosts: Collection[str],
         key: str,
-        languages: str,
+        languages: Sequence[str] = (),
     ) -> None:
         self.shelf = Shelf(runs, folder, opened=opened)
+        pairs = named_languages(languages, list(self.shelf.paths()))
         for name in self.shelf.given:
             self.shelf.get(name)
         self.host, self.port, self.key = host, port, key
         self.desk = Desk(self.shelf, Engine(batch_size), limits)
-        app = application(self.desk, hosts={*hosts, host}, key=key, closing=lambda: self.uvicorn.should_exit)
+        app = application(self.desk, hosts={*hosts, host}, key=key, languages=pairs, closing=self.is_ending)
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -83,6 +101,9 @@ class Server:
     def serve(self) -> None:
         """Serve until `end` is called."""
         self.uvicorn.run(sockets=[self.socket])
+
+    def is_ending(self) -> bool:
+        return self.uvicorn.should_exit
 
     def end(self, *_: Any) -> None:
         """Finish what is under way, and end."""

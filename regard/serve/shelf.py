@@ -9,21 +9,26 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from regard.checkpoint import Folder
-from regard.config import UserError, is_place
+from regard.config import UserError, is_place, parse
 from regard.data.files import read_toml
+from regard.data.languages import Pair, pair_in
 from regard.interface import Encodes, Generates, Picture
 from regard.loading import load
 from regard.look.weights import inside
 from regard.run import Run
 from regard.runs import listed
 from regard.tasks import nothing
+from regard.tasks.registry import TASKS
 
 Stamp = tuple[int, int]  # when a file was written, and its size
+NOT_YET: Stamp = (0, 0)
 
 
 class NoSuchRun(UserError):
@@ -52,7 +57,7 @@ class Shelf:
         self.lock, self.loading = threading.Lock(), threading.Lock()
         self.runs: OrderedDict[str, tuple[Stamp, Run]] = OrderedDict()  # the one used last comes last
         for path, run in loaded.items():
-            self.runs[path.resolve().name] = (stamp(path), run)
+            self.runs[path.resolve().name] = (stamp(Folder(path).best), run)
 
     def paths(self) -> dict[str, Path]:
         """Return the folder of every run by its name: those that were named come first."""
@@ -72,7 +77,7 @@ class Shelf:
     def get(self, name: str) -> Run:
         """Return a run, ready to use. Code of the person's own runs only where the command line names the run."""
         path = self.path(name)
-        now = stamp(path)
+        now = stamp(Folder(path).best)
         if (kept := self.kept(name, now)) is not None:
             return kept
         with self.loading:  # one at a time, while other requests use what is loaded
@@ -91,7 +96,7 @@ class Shelf:
     def kept(self, name: str, now: Stamp) -> Run | None:
         """Return a run that is loaded, if its weights are still the same."""
         with self.lock:
-            was, run = self.runs.get(name, ((0, 0), None))
+            was, run = self.runs.get(name, (NOT_YET, None))
             if run is None or was != now:
                 return None
             self.runs.move_to_end(name)
@@ -103,18 +108,38 @@ class Shelf:
             yield {**asdict(listed(Folder(path))), "name": name, "loaded": name in self.runs}
 
 
-def stamp(path: Path) -> Stamp:
-    """Return when the weights were written; a run that has none yet is refused when it is loaded."""
+def stamp(file: Path) -> Stamp:
+    """Return when a file was written; a run that has no weights yet is refused when it is loaded."""
     try:
-        found = Folder(path).best.lstat()
+        found = file.lstat()
     except OSError:
-        return 0, 0
+        return NOT_YET
     return found.st_mtime_ns, found.st_size
+
+
+def languages_of(path: Path) -> Pair | None:
+    """Return the languages that a run's recipe names, without loading it: it may be damaged, or not yet trained."""
+    config = Folder(path).config
+    return None if stamp(Folder(path).best) == NOT_YET else languages_in(config, stamp(config))
+
+
+@lru_cache(maxsize=1024)
+def languages_in(config: Path, written: Stamp) -> Pair | None:
+    with suppress(UserError, OSError, ValueError, LookupError, TypeError, RecursionError):
+        table = read_toml(config, own=True)
+        settings = dict(table["data"])
+        source = TASKS[table["task"]].sources[settings.pop("name")]
+        pair = parse(cast(Any, source), settings, where="data").languages
+        return pair_in(pair) if pair else None
+    return None
 
 
 def refuse_code(path: Path) -> None:
     """Refuse a run whose recipe names a user's Python file, before anything executes it."""
-    model = read_toml(Folder(path).config, own=True).get("model")
+    try:
+        model = read_toml(Folder(path).config, own=True).get("model")
+    except (OSError, ValueError, RecursionError):
+        raise UserError(f"{path.name} is damaged: its recipe cannot be read.") from None
     if isinstance(model, dict) and any(is_place(value) for value in model.values()):
         raise UserError(f"{path.name} uses code of your own, which only a run named on the command line may: name it.")
 

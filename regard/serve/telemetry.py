@@ -49,7 +49,7 @@ class Telemetry:
 
     def text(self) -> str:
         """Write all counters."""
-        engine, lines = self.desk.engine.counters, []
+        engine, engine_work, lines = self.desk.engine.counters, len(self.desk.engine.works), []
 
         def write(name: str, kind: str, about: str, *values: tuple[str, float]) -> None:
             lines.extend([f"# HELP regard_{name} {about}", f"# TYPE regard_{name} {kind}"])
@@ -64,6 +64,7 @@ class Telemetry:
         sums = [("_sum", self.seconds), ("_count", reached)]
         write("request_seconds", "histogram", "How long requests took.", *buckets, *sums)
         write("requests_open", "gauge", "Requests under way.", ("", self.desk.open))
+        write("work_open", "gauge", "Pieces of work that computing time is shared between.", ("", engine_work))
         write("decoding_steps_total", "counter", "Steps of decoding.", ("", engine.steps))
         write("decoding_examples_total", "counter", "Examples that these steps decoded together.", ("", engine.rows))
         write("decoded_tokens_total", "counter", "Tokens written, in all hypotheses.", ("", engine.tokens))

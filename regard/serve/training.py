@@ -18,7 +18,9 @@ from regard.checkpoint import Folder
 from regard.data.files import open_regular
 from regard.runs import facts_of, listed, log_entries
 from regard.score.registry import METRICS
+from regard.serve import examples
 from regard.serve.desk import Desk, Refused
+from regard.serve.schema import answers, refusals
 from regard.show.line_chart import Curve, LineChart, line_chart
 
 EVERY = 0.5  # seconds between two looks at the log
@@ -38,13 +40,19 @@ def routes(desk: Desk, closing: Callable[[], bool]) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["regard"])
     streams = 0
 
-    @router.get("/runs/{run}/training")
+    @router.get("/runs/{run}/training", responses={**answers(examples.TRAINING), **refusals(404)})
     async def training_now(run: str) -> dict[str, Any]:
         """Return the curves of a run as SVG pictures, its log and its latest samples."""
         folder = Folder(desk.shelf.path(run))
         return await desk.in_thread(partial(progress_of, folder))
 
-    @router.get("/runs/{run}/training/events", response_class=StreamingResponse)
+    streamed = answers(f"data: {json.dumps(examples.TRAINING)}\n\n", "text/event-stream")
+
+    @router.get(
+        "/runs/{run}/training/events",
+        response_class=StreamingResponse,
+        responses={**streamed, **refusals(404, 429)},
+    )
     async def events(run: str) -> StreamingResponse:
         """Send the same as server-sent events: at once, and whenever the run's log grows."""
         folder = Folder(desk.shelf.path(run))

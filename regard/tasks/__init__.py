@@ -91,7 +91,7 @@ class Task:
     page: Callable[..., str] = attention_page  # (what look_closely returned for each input, title) -> an HTML page
     log_probs: Callable[..., Any] = nothing  # (runs, examples, stride) -> ln p of each, as a stream, where it has one
     prompted: Callable[..., Any] = nothing  # (run, data, template, verbalize): `score` of labels put into words
-    stream: Callable[..., Any] = nothing  # (run, prompt, decoding, write): `predict --prompt`
+    stream: Callable[..., Any] = nothing  # (run, prompt, decoding, write, first_line): `predict --prompt`
     columns: Callable[..., Any] = nothing  # (raw, prediction) -> words and tags in CoNLL's columns
     legible: Callable[[Any, str], str] = lambda raw, output: output  # an output for display
     train_settings: frozenset[str] = frozenset()  # settings of [train] that only some tasks have

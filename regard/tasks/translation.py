@@ -8,7 +8,7 @@ from typing import Any
 from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.fields import TextField
-from regard.data.sources import UNDECIDED, Imported, Parallel, Table, World
+from regard.data.sources import UNDECIDED, Imported, PairTable, Parallel, World
 from regard.data.tokens import PairTokens
 from regard.interface import Generates, Learns
 from regard.look.attention import look_at_translation, translation_closely
@@ -28,6 +28,7 @@ class WorldPairs(World):
     """English and French sentences of the built-in grammar."""
 
     form = Parallel(source="", target="", hold_out=UNDECIDED)
+    languages = "en:fr"
 
     @staticmethod
     def sides(pair: world.Pair) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ TASK = Task(
         judged="chrF of the sentence",
     ),
     fields={"source": TextField, "target": TextField},
-    sources={"world": WorldPairs, "parallel": Parallel, "table": Table, "imported": ImportedPairs},
+    sources={"world": WorldPairs, "parallel": Parallel, "table": PairTable, "imported": ImportedPairs},
     tokens=PairTokens,
     promises={"loss(batch)": Learns, "start(batch) and step(tokens, state)": Generates},
     metrics=(BLEU, CHRF, TER),
