@@ -18,6 +18,10 @@ setup: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,peers]' || test -z "$$CI"  # needs a compiler
 	touch $@
 
+tests/node_modules/.ready: Makefile
+	npm install --silent --no-save --no-package-lock --prefix tests axe-core@4.14.0 || test -z "$$CI"  # needs npm
+	mkdir -p tests/node_modules && touch $@
+
 demo: setup
 	$(BIN)/regard demo
 
@@ -26,10 +30,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: check .venv/peers
+test: check .venv/peers tests/node_modules/.ready
 	$(BIN)/python -m pytest
 
-test-all: check .venv/peers
+test-all: check .venv/peers tests/node_modules/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,peers,docs]'
 	$(BIN)/python -m pytest -m 'slow or not slow'
 

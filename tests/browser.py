@@ -45,13 +45,16 @@ class Visit:
 
 
 @contextmanager
-def visit(browser: Browser, file: Path, *, width: int = 1280, height: int = 900, **options: Any) -> Iterator[Visit]:
+def visit(
+    browser: Browser, place: Path | str, *, width: int = 1280, height: int = 900, **options: Any
+) -> Iterator[Visit]:
+    """Open a file, or an address."""
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     seen = Visit(context.new_page())
     seen.page.on("request", lambda request: seen.requests.append(request.url))
     seen.page.on("console", lambda message: seen.complaints.append(message.text))
     seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
     seen.page.on("dialog", lambda dialog: (seen.complaints.append(dialog.message), dialog.dismiss()))
-    seen.page.goto(file.as_uri())
+    seen.page.goto(place.as_uri() if isinstance(place, Path) else place)
     yield seen
     context.close()

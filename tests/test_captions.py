@@ -168,3 +168,57 @@ def test_a_browser_lights_up_where_the_chosen_word_looked(tmp_path: Path) -> Non
         for width in (1280, 390):
             seen.page.set_viewport_size({"width": width, "height": 800})
             assert seen.run("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+VIEW = "document.querySelector('main').pictureView"
+
+
+def two_layers(tmp_path: Path) -> Path:
+    """Two pictures; the first has two layers of three heads."""
+    pixels = np.random.default_rng(4).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+    layers = tuple(Places(f"attention, layer {layer}", weights(3)) for layer in (1, 2))
+    pictures = [Captioned("first", pixels, WORDS, layers, note="of two layers"), Captioned("second", pixels, ("one",), (
+        Places("attention rollout", weights(1)[:, :1]),))]  # fmt: skip
+    file = tmp_path / "page.html"
+    file.write_text(caption_page(pictures, title="pictures"), encoding="utf-8")
+    return file
+
+
+def test_what_is_chosen_of_a_picture_can_be_a_link_and_keys_change_it(tmp_path: Path) -> None:
+    link = {"view": 1, "head": "2", "word": 3, "smooth": False}
+    with chromium() as browser, visit(browser, two_layers(tmp_path)) as seen:
+        seen.page.wait_for_selector("body[data-drawn]")
+        seen.run(f"(link) => {VIEW}.choose(link)", link)
+        assert seen.run(f"() => {VIEW}.chosen") == link
+        assert seen.page.locator(".caption").inner_text().startswith("“<b>&”: attention, layer 2")
+        assert not seen.page.locator(".smooth").is_checked()
+        seen.page.focus(".strip [aria-pressed='true']")
+        for key, word in (("ArrowRight", 4), ("ArrowRight", 4), ("ArrowLeft", 3), ("ArrowLeft", 2)):
+            seen.page.keyboard.press(key)
+            assert seen.run(f"() => {VIEW}.chosen.word") == word
+            assert seen.run("() => document.activeElement.textContent") == WORDS[word]
+            assert seen.page.locator("[aria-pressed='true']").all_text_contents() == [WORDS[word]] * 2
+        seen.page.locator(".picture select").select_option("1")
+        seen.page.wait_for_function(f"() => {VIEW}.chosen.word === 0")
+        assert seen.page.locator(".strip button").all_text_contents() == ["one"]
+        assert seen.page.locator(".note").inner_text() == "" and seen.complaints == []
+
+
+def test_two_pictures_on_one_page_do_not_disturb_one_another(tmp_path: Path) -> None:
+    with chromium() as browser, visit(browser, two_layers(tmp_path)) as seen:
+        seen.page.wait_for_selector("body[data-drawn]")
+        seen.run(
+            f"""async () => {{ const root = document.body.appendChild(document.createElement("div"));
+              const {{ constructor, dark, darkest, picture }} = {VIEW};
+              root.className = "other"; window.calls = [];
+              const onChange = (chosen) => window.calls.push(chosen);
+              root.pictureView = new constructor(root, {{ dark, darkest, onChange }});
+              await root.pictureView.show(picture); }}"""
+        )
+        seen.page.locator("main .head input[value='3']").check(force=True)
+        seen.page.locator(".other .words button").nth(1).click()
+        seen.settle()
+        assert seen.run(f"() => {VIEW}.chosen") == {"view": 0, "head": "3", "word": 0, "smooth": True}
+        assert seen.run("() => window.calls") == [{"view": 0, "head": "mean", "word": 1, "smooth": True}]
+        assert seen.page.locator(".other .head input:checked").get_attribute("value") == "mean"
+        assert seen.page.locator("[id]").count() == 0 and seen.complaints == []

@@ -113,14 +113,14 @@ HEAT = f"{MAP}.looks.map"
 def choose(seen: Visit, **choices: object) -> None:
     """kind, layer, head, look or sentence, as one would: by its button."""
     for group, value in choices.items():
-        seen.page.locator(f'.{group} input[value="{value}"]').check(force=True)
+        seen.page.locator(f'main .{group} input[value="{value}"]').check(force=True)
         seen.page.wait_for_function(SHOWN, arg=[group, str(value)])
     seen.settle()
 
 
 SHOWN = f"""([group, value]) => group === "sentence"
   ? {MAP}.matrix && {MAP}.shown.all.every((view) => {MAP}.sentence.views.includes(view))
-    && {MAP}.sentence.title === document.querySelector(".sentence input:checked + span").textContent
+    && {MAP}.sentence.title === document.querySelector("main .sentence input:checked + span").textContent
   : {MAP}.chosen[group] === value"""
 
 

@@ -282,7 +282,7 @@ def test_a_forced_beginning_is_written_whatever_is_forbidden_and_mates_stay_as_t
             expected = forced_log_prob(model, batch.source.row(row).values[0], whole(hypothesis))
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
             assert beginning or whole(hypothesis) == whole(usual)
-    assert len(found[1]) == WAYS[way].width and whole(found[4][0]) == (5, EOS)
+    assert not search.forced and len(found[1]) == WAYS[way].width and whole(found[4][0]) == (5, EOS)
 
 
 def test_a_beam_as_wide_as_the_space_finds_every_output_with_its_beginning():
@@ -297,6 +297,22 @@ def test_a_beam_as_wide_as_the_space_finds_every_output_with_its_beginning():
         possible = [each for each in space if each[: len(beginning)] == beginning]
         expected = sorted(possible, key=lambda tokens, key=key: (tokens[-1] != EOS, -model.log_prob(key, tokens)))
         assert [whole(hypothesis) for hypothesis in found[key]] == expected
+
+
+@each_way
+def test_the_name_of_an_example_that_was_dropped_is_free_again(way):
+    """What was forced on it is not forced on another one."""
+    model, batch, most = Table(seed=3), sources(2, 3, 5), [4] * 3
+    free = generate(model, batch, WAYS[way], limits=torch.tensor(most))
+    search, found = Search(model, WAYS[way]), {}
+    search.add(batch, names=range(3), lines=range(3), limits=most, forced=[(4, 5, 4), (), (5, 4)])
+    found.update(search.step())
+    search.drop([0, 2])
+    for name, one in ((0, 2), (2, 5)):
+        search.add(sources(one), names=[name], lines=[name], limits=[4])
+    while search:
+        found.update(search.step())
+    assert [list(map(whole, found[name])) for name in range(3)] == [list(map(whole, each)) for each in free]
 
 
 @each_way

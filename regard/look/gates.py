@@ -91,13 +91,15 @@ def carried(run: Run, text: str, target: str | None = None) -> Carried:
 
 def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
     """Return every gate and state of every layer for the page: tokens × units, for the units that vary most."""
-    seen = carried(run, text, target)
+    return closely(carried(run, text, target))
+
+
+def closely(seen: Carried) -> Sentence:
     views = []
     scales = []
     for layer in seen.layers:
         units = most_varied(layer.states["h"])
-        side, number, *arrow = layer.name.split()
-        side = "" if side == "layer" else " ".join([side, *arrow]) + ", "
+        side, number = place_of(layer)
         columns = tuple(f"u{unit + 1}" for unit in units)
         shares = {name: values[:, units] for name, values in layer.gates.items()}
         for name, values in layer.states.items():
@@ -106,12 +108,31 @@ def carried_closely(run: Run, text: str, target: str | None = None) -> Sentence:
                 scales.append(f"{largest:.3g} for {name} of {layer.name}")
             shares[name] = (values[:, units] / largest + 1) / 2
         for name, share in shares.items():
-            views.append(View(f"{side}{name}", int(number), layer.tokens, columns, share[None]))
+            views.append(View(f"{side}{name}", number, layer.tokens, columns, share[None]))
     hidden = seen.layers[0].states["h"].shape[1]
     shown = f"The {UNITS} of {hidden} units whose h varies most." if hidden > UNITS else f"All {hidden} units."
     scale = f"m is 1, but {', '.join(scales)}" if scales else "m is 1"
     note = f"{shown} States can be negative: x is shown as (x/m + 1)/2, so that 0 is 0.5; {scale}."
     return Sentence(seen.text, seen.output, tuple(views), note=note)
+
+
+def averages(seen: Carried) -> list[View]:
+    """Return the mean of each gate, and of |h| and |c|, over all units of each layer: tokens × gates and states."""
+    views = []
+    for layer in seen.layers:
+        side, number = place_of(layer)
+        means = layer.means()
+        scales = {name: max(1.0, float(values.max())) for name, values in means.items()}
+        columns = tuple(name if scale == 1 else f"{name}/{scale:.3g}" for name, scale in scales.items())
+        shares = np.stack([values / scales[name] for name, values in means.items()], axis=-1)
+        views.append(View(f"{side}mean over units", number, layer.tokens, columns, shares[None]))
+    return views
+
+
+def place_of(layer: Layer) -> tuple[str, int]:
+    """Return the side and direction of a layer as the beginning of a name, and its number."""
+    side, number, *arrow = layer.name.split()
+    return "" if side == "layer" else " ".join([side, *arrow]) + ", ", int(number)
 
 
 def most_varied(states: Floats) -> NDArray[np.integer]:

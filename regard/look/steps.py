@@ -22,7 +22,7 @@ from regard.layers.attention import Seen, watch
 from regard.look.captions import grid_of
 from regard.look.weights import NOT_ATTENTION, Weights, gradient_rows, inside
 from regard.predict.decoding import Decoding, Prediction
-from regard.predict.search import IMPOSSIBLE, Choice, Hypothesis, OnChoice, Search, log_softmax, room
+from regard.predict.search import Choice, Hypothesis, OnChoice, Search, log_softmax, room
 from regard.predict.text import generating, most_read
 from regard.run import Run
 
@@ -121,9 +121,8 @@ class Kept(NamedTuple):
 class Record:
     """A model that generates text for one example, and a record of what it predicted and what was chosen."""
 
-    def __init__(self, run: Run, attentions: Sequence[SeenAttention], forced: Sequence[int]) -> None:
-        self.run, self.model, self.longest = run, generating(run), room(run.model)
-        self.attentions, self.forced = attentions, forced
+    def __init__(self, run: Run, attentions: Sequence[SeenAttention]) -> None:
+        self.part, self.model, self.longest, self.attentions = run.model, generating(run), room(run.model), attentions
         self.kept: list[Kept] = []
         self.places: dict[int, int] = {}  # in the record, of the hypothesis in each row
         self.steps = 0
@@ -134,15 +133,10 @@ class Record:
         return self.model.start(batch)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        with watch(self.run.model) as seen:
+        with watch(self.part) as seen:
             logits, after = self.model.step(tokens, state)
         self.tokens, self.log_probs = tokens, log_softmax(logits)
         self.weights = mean_weights(seen, self.attentions, len(tokens))
-        if self.steps < len(self.forced):
-            token = self.forced[self.steps]
-            if float(self.log_probs[0, token]) == IMPOSSIBLE:
-                (shown,) = self.run.tokenizer("target").surface([token])
-                raise UserError(f"{shown!r} has probability 0 as token {self.steps + 1}: force another one.")
         self.steps += 1
         return logits, after
 
@@ -230,8 +224,8 @@ def replay(run: Run, raw: Any, how: Decoding | None = None, forced: Sequence[int
     if len(forced) > asked.limit:
         given = f"{len(forced)} tokens are forced, and this output has at most {asked.limit}"
         raise UserError(f"{given}: force fewer, or raise max_length (at most {MOST}).")
-    record = Record(run, attentions_of(run, asked.batch), forced)
-    found = yield from search(record, asked, how)
+    record = Record(run, attentions_of(run, asked.batch))
+    found = yield from search(record, asked, how, forced)
     ends = record.ends_of(found, asked.limit)
     path = [record.kept[place] for place in record.path(ends[0])]
     weights, kind = yield from weights_on(run, asked.batch, path)
@@ -249,10 +243,12 @@ def replay(run: Run, raw: Any, how: Decoding | None = None, forced: Sequence[int
     )
 
 
-def search(record: Record, asked: Asked, how: Decoding) -> Generator[int, None, list[Hypothesis]]:
+def search(
+    record: Record, asked: Asked, how: Decoding, forced: Sequence[int]
+) -> Generator[int, None, list[Hypothesis]]:
     """Decode one input, and return the hypotheses, best first; after each step, yield the number of steps so far."""
     under_way = Search(record, how, lambda choice: record.note(choice, np.flatnonzero(under_way.alive[0]).tolist()))
-    under_way.add(asked.batch, names=[0], lines=[asked.line], limits=[asked.limit], forced=[record.forced])
+    under_way.add(asked.batch, names=[0], lines=[asked.line], limits=[asked.limit], forced=[forced])
     ended: list[tuple[int, list[Hypothesis]]] = []
     while not ended:
         ended = under_way.step()

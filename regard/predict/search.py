@@ -286,6 +286,8 @@ class Search:
         log_probs = constrain(log_probs, self.written, self.ages.repeat(self.width), self.how)
         for place, token in self._forced_next():
             rows = slice(place * self.width, (place + 1) * self.width)
+            if float(own[rows.start, token]) == IMPOSSIBLE:
+                raise UserError(f"Token {token} is forced where the model gives it probability 0: force another one.")
             log_probs[rows] = IMPOSSIBLE
             log_probs[rows, token] = own[rows, token]
         choice = parents, tokens, totals = self.choose(log_probs, self.totals, self.lines, self.ages)

@@ -59,3 +59,8 @@ TRAINING = {
     "last": {"step": 4000},
     "samples": "step 4000",
 }
+FLOW = {
+    "run": "demo",
+    "summary": "Gradients reach 20 tokens back.",
+    "charts": [{"title": "Gradient norms", "svg": "<svg></svg>"}],
+}

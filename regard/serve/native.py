@@ -1,11 +1,12 @@
-"""The routes /v1/runs, /v1/predict, /v1/score, /v1/look and /v1/steps: for the page, and for everything that other
-programs' APIs have no words for."""
+"""The routes /v1/runs, /v1/predict, /v1/score, /v1/look, /v1/gradients and /v1/steps: for the page, and for everything
+that other programs' APIs have no words for."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from regard.serve import examples
 from regard.serve.desk import Desk, Limits
 from regard.serve.schema import Text, answers, refusals
 from regard.serve.shelf import abilities
+from regard.serve.training import drawn
 from regard.show.attention_page import sentence_facts
 from regard.show.caption_page import Captioned, picture_facts
 from regard.tasks import nothing
@@ -76,6 +78,10 @@ class Look(Body):
     input: Annotated[Input, Field(examples=["They are watching ."])]
     target: Annotated[Text | None, Field(description="What the model reads as its output; by default its own.")] = None
     kind: Annotated[Literal["attention", "gates"], Field(description="What is shown.")] = "attention"
+
+
+class Gradients(Body):
+    run: RunName
 
 
 class Steps(Body):
@@ -139,6 +145,16 @@ def routes(desk: Desk) -> APIRouter:
             found: dict[str, Any] = await desk.call(ticket, partial(seen, run, raw, target, asked.kind))
             return found
 
+    @router.post("/gradients", responses={**answers(examples.FLOW), **asking})
+    async def gradients(request: Request, asked: Gradients) -> dict[str, Any]:
+        """Measure how far back gradients reach in a run's recurrent layers, before and after training, on its own
+        validation text."""
+        async with desk.ticket(request) as ticket:
+            run = await desk.run(asked.run)
+            # a copy of the model, in another thread: it takes seconds, in which the engine has other things to do
+            found = await desk.before_deadline(ticket, desk.in_thread(partial(gradient_flow, run)))
+        return {"run": asked.run, **found}
+
     @router.post("/steps", responses={**answers(examples.STEPS), **asking})
     async def steps(request: Request, asked: Steps) -> dict[str, Any]:
         """Replay how a run writes its output: at each step the likeliest tokens, the choice, the attention; and the
@@ -159,13 +175,25 @@ def routes(desk: Desk) -> APIRouter:
 def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
     """Return what /v1/look shows, in the form that the page draws."""
     if kind == "gates":
-        from regard.look.gates import WORDS, carried_closely
+        from regard.look.gates import WORDS, averages, carried, closely
 
-        return {"words": WORDS, **sentence_facts(carried_closely(run, raw, target))}
+        layers = carried(run, raw, target)
+        sentence = closely(layers)
+        return {"words": WORDS, **sentence_facts(replace(sentence, views=(*averages(layers), *sentence.views)))}
     if run.task.look_closely is nothing:
         raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
     closely = run.task.look_closely(run, raw, target)
     return picture_facts(closely) if isinstance(closely, Captioned) else sentence_facts(closely)
+
+
+def gradient_flow(run: Run) -> dict[str, Any]:
+    """Return the summary and the charts of gradient norms and gates."""
+    from regard.look.gradient_report import gradient_sections, summary
+    from regard.look.gradients import reach
+
+    found = reach(run)
+    charts = [drawn(chart) for section in gradient_sections(found) for chart in section.charts]
+    return {"summary": summary(found), "charts": charts}
 
 
 def raws_of(run: Run, inputs: Sequence[Input], limits: Limits) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from functools import partial
@@ -94,7 +95,7 @@ def progress_of(folder: Folder) -> dict[str, Any]:
     entries = [by_step[step] for step in sorted(by_step)]
     if len(entries) > POINTS:  # the latest, and every so many of those before
         entries = [*entries[: -1 : -(-len(entries) // POINTS)], entries[-1]]
-    charts = [{"title": chart.title, "svg": line_chart(chart)} for chart in charts_of(entries)]
+    charts = [drawn(chart) for chart in charts_of(entries)]
     return {
         **asdict(listed(folder)),
         "charts": charts,
@@ -120,6 +121,19 @@ def charts_of(entries: list[dict[str, Any]]) -> list[LineChart]:
         if lines:
             charts.append(LineChart(curves=lines, title=title, across="step", up=up))
     return charts
+
+
+def drawn(chart: LineChart) -> dict[str, Any]:
+    """Return a chart as an SVG picture, and the numbers of its curves."""
+    curves = [
+        {
+            "name": curve.name,
+            "at": list(curve.at) or [chart.first + place for place in range(len(curve.values))],
+            "values": [value if math.isfinite(value) else None for value in curve.values],
+        }
+        for curve in chart.curves
+    ]
+    return {"title": chart.title, "svg": line_chart(chart), "curves": curves}
 
 
 def number_at(entry: dict[str, Any], key: str) -> float | None:

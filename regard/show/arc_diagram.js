@@ -1,6 +1,6 @@
 // Self-attention as arcs over one line of tokens: above it to earlier tokens, below it to later ones, a ring to itself.
 
-import { FONT, decimal, weightOf } from "./drawing.js";
+import { FONT, weightOf } from "./drawing.js";
 import { ScrolledCanvas, range, widestOf } from "./scrolled_canvas.js";
 import { svgText } from "./svg.js";
 
@@ -9,7 +9,8 @@ const USUAL = 12; // the byte of 0.05
 const MARGIN = 16;
 
 export class ArcDiagram {
-  static hint = "Point at a word, or step into the line and use the arrow keys: ↑ what it attends to, ↓ what attends to it.";
+  static hint =
+    "Point at a word, or step into the line and use the arrow keys: ↑ what it attends to, ↓ what attends to it.";
 
   constructor({ onPick }) {
     this.canvas = new ScrolledCanvas(() => this.draw());
@@ -38,7 +39,7 @@ export class ArcDiagram {
     this.arcs = [...matrix.bytes.keys()].filter((i) => matrix.bytes[i] > this.threshold)
       .map((i) => ({ row: Math.floor(i / count), column: i % count, byte: matrix.bytes[i] }))
       .sort((one, other) => one.byte - other.byte); // heavy ones lie over light ones
-    this.element.ariaLabel = `Arcs: ${name}. ${count} tokens, ${this.arcs.length} weights over ${decimal(this.threshold)}.`;
+    this.element.ariaLabel = `Arcs: ${name}. ${count} tokens, ${this.arcs.length} weights over ${this.stated}.`;
     this.widest = widestOf(matrix.words.rows, this.canvas.base.getContext("2d"), FONT);
     const fitting = Math.floor((8 * (room - 2 * MARGIN)) / Math.max(1, count)) / 8;
     this.shape = this.plan(size || Math.min(96, Math.max(count > 64 ? 1 : 18, fitting)), Math.min(tallest - 24, 620));
@@ -52,7 +53,8 @@ export class ArcDiagram {
     const angle = this.widest * font < cell - 6 ? 0 : 90;
     const band = Math.ceil(angle ? this.widest * font + 12 : 2 * font);
     const reach = (side) => Math.max(0, ...this.arcs.map(({ row, column }) => side * (row - column)));
-    const [back, ahead] = [reach(1), reach(-1)], sides = (back > 0) + (ahead > 0) || 1, ring = Math.max(1, Math.min(8, cell / 2 - 1));
+    const [back, ahead] = [reach(1), reach(-1)], sides = (back > 0) + (ahead > 0) || 1;
+    const ring = Math.max(1, Math.min(8, cell / 2 - 1));
     const most = Math.max(60, (tallest - band - 2 * MARGIN) / sides);
     const rise = (distance) => Math.min(0.6 * cell * distance, most * (distance / Math.max(back, ahead)) ** 0.6);
     const top = Math.max(2 * ring, back && rise(back)) + 8, low = ahead ? rise(ahead) + 8 : 4;
@@ -84,7 +86,7 @@ export class ArcDiagram {
     context.fillStyle = this.paint.panel;
     context.fillRect(0, 0, area.width, area.height);
     for (const arc of this.arcs) this.stroke(context, area, arc, this.strong);
-    this.label(context, area, -1, new Map());
+    this.label(context, area, -1, new Set());
     this.light(this.row, this.column);
   }
 
@@ -105,7 +107,7 @@ export class ArcDiagram {
     context.globalAlpha = 1;
   }
 
-  label(context, area, own, lit) { // `lit`: token -> byte, of those that the chosen token attends to or is attended to by
+  label(context, area, own, lit) { // `lit`: the tokens that the chosen one attends to, or is attended to by
     const { matrix, paint, shape: { cell, font, angle, top, band, step } } = this;
     const free = (i) => i === own || ((lit.has(i) || i % step === 0) && (own < 0 || Math.abs(i - own) * cell >= 14));
     Object.assign(context, { textAlign: angle ? "right" : "center", textBaseline: "middle" });
@@ -132,7 +134,7 @@ export class ArcDiagram {
     if (own < 0) return;
     for (const arc of this.lit)
       this.stroke(context, area, arc, row >= 0 && arc.column === column ? this.paint.accent : this.strong);
-    this.label(context, area, own, new Map(this.lit.map((arc) => [row >= 0 ? arc.column : arc.row, arc.byte])));
+    this.label(context, area, own, new Set(this.lit.map((arc) => (row >= 0 ? arc.column : arc.row))));
   }
 
   // ── pointing and keys ──
@@ -166,10 +168,14 @@ export class ArcDiagram {
   }
 
   // ── files ──
+  get stated() { // two digits
+    return (this.threshold / 255).toFixed(this.threshold < 10 ? 3 : 2);
+  }
+
   get note() {
     const count = this.matrix.bytes.length.toLocaleString("en"), drawn = this.arcs.length.toLocaleString("en");
     return `Above: to earlier tokens; below: to later ones; ring: to itself. ` +
-      `Weights over ${decimal(this.threshold)}: ${drawn} of ${count}.`;
+      `Weights over ${this.stated}: ${drawn} of ${count}.`;
   }
 
   svg() {
@@ -182,7 +188,8 @@ export class ArcDiagram {
       const path = row === column
         ? `M ${from} ${top} a ${ring} ${ring} 0 1 1 0.01 0`
         : `M ${from} ${y} A ${radius} ${rise(Math.abs(row - column))} 0 0 0 ${to} ${y}`;
-      return `<path d="${path}" fill="none" stroke="${this.strong}" stroke-width="${width}" stroke-opacity="${opacity}"/>`;
+      return `<path d="${path}" fill="none" stroke="${this.strong}" stroke-width="${width}" ` +
+        `stroke-opacity="${opacity}"/>`;
     });
     for (const [token, word] of matrix.words.rows.entries()) shapes.push(svgText(word, this.middle(token),
       top + (angle ? 6 : band / 2), paint.ink, font, { turn: -angle, anchor: angle ? "end" : "middle" }));

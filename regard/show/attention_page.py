@@ -88,7 +88,7 @@ def sentence_facts(sentence: Sentence) -> dict[str, object]:
 def notebook_frame(sentence: Sentence) -> str:
     """Return the page of one sentence for a notebook cell, in a frame, so that neither affects the other."""
     rows = max(len(view.rows) for view in sentence.views)
-    height = min(max(560, 360 + 40 * rows), 860)
+    height = min(max(600, 400 + 40 * rows), 900)
     return notebook_cell(attention_page([sentence], title=sentence.title), legible(sentence.title), height)
 
 

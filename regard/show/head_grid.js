@@ -1,7 +1,7 @@
 // Every head of every layer as a small map. If sentences are long, a pixel is the largest weight of a block.
 
 import { make, weightOf } from "./drawing.js";
-import { oneHead, shrunk } from "./weights.js";
+import { largestOf, oneHead, shrunk } from "./weights.js";
 import { svgText, xml } from "./svg.js";
 
 export class HeadGrid {
@@ -9,14 +9,14 @@ export class HeadGrid {
 
   constructor({ onOpen, onPoint }) {
     this.element = make("div", { className: "box heads", role: "grid" });
-    this.sizes = [32, 320]; // of a small map
+    this.sizes = [32, 480]; // of a small map
     this.element.addEventListener("click", ({ target }) => {
       const place = this.placeOf(target);
       if (place) onOpen(place.layer, place.head);
     });
     for (const name of ["focusin", "pointerover"]) this.element.addEventListener(name, ({ target }) => {
       const place = this.placeOf(target);
-      if (place) onPoint(place);
+      if (place) onPoint({ label: place.label, largest: largestOf(place.matrix) });
     });
     this.element.addEventListener("keydown", (event) => this.press(event));
   }
@@ -28,8 +28,7 @@ export class HeadGrid {
   show({ views, unpacked, name, paint, size, layer, head }) { // `size` 0: as large as fits
     const heads = Math.max(...views.map((view) => view.heads)), tallest = Math.max(300, innerHeight * 0.78);
     Object.assign(this, { views, unpacked, paint });
-    this.size = size || Math.max(56, Math.min(320, Math.floor((this.element.clientWidth - 64) / heads) - 14,
-      Math.floor((tallest - 32) / views.length) - 14));
+    this.size = size || this.fitting(views[0], views.length, heads, tallest);
     this.element.ariaLabel = `All heads: ${name}. ${views.length} layers, ${heads} heads.`;
     this.element.style.setProperty("--columns", heads + 1);
     this.element.style.maxHeight = tallest + "px";
@@ -47,6 +46,13 @@ export class HeadGrid {
     for (const { button } of this.places) button.tabIndex = -1;
     (current ?? this.places[0]).button.tabIndex = 0;
     if (focused) (current ?? this.places[0]).button.focus();
+  }
+
+  fitting({ rows, columns }, layers, heads, tallest) { // the longer side of a small map, so that all of them are seen
+    const longer = Math.max(rows.length, columns.length), beside = 64, above = 32, between = 14;
+    const high = ((tallest - above) / layers - between) * (longer / rows.length);
+    const wide = ((this.element.clientWidth - beside) / heads - between) * (longer / columns.length);
+    return Math.floor(Math.max(56, Math.min(480, high, wide))) || 56;
   }
 
   place(view, bytes, row, head) {
@@ -88,8 +94,8 @@ export class HeadGrid {
     const heads = Math.max(...this.views.map((view) => view.heads));
     for (let h = 0; h < heads; h++)
       shapes.push(svgText(`Head ${h + 1}`, left + h * side, top - 10, this.paint.quiet, font));
-    for (const [row, { layer }] of this.views.entries())
-      shapes.push(svgText(`Layer ${layer}`, left - 8, top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
+    for (const [row, { layer }] of this.views.entries()) shapes.push(svgText(`Layer ${layer}`, left - 8,
+      top + row * side + font / 2, this.paint.quiet, font, { anchor: "end" }));
     return { width: left + heads * side, height: top + this.views.length * side, font, shapes, about: this.note };
   }
 
@@ -100,7 +106,8 @@ export class HeadGrid {
 
   facts() { // for JSON
     return { views: this.places.map(({ layer, head, matrix, row }) => {
-      const { rows, columns } = this.views[row], cells = (r) => matrix.subarray(r * columns.length, (r + 1) * columns.length);
+      const { rows, columns } = this.views[row], count = columns.length;
+      const cells = (r) => matrix.subarray(r * count, (r + 1) * count);
       return { layer: +layer, head: +head, rows, columns, weights: rows.map((_, r) => Array.from(cells(r), weightOf)) };
     }) };
   }

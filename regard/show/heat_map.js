@@ -118,7 +118,8 @@ export class HeatMap {
     };
     context.clearRect(0, 0, area.width, area.height);
     if (row >= 0) outline(x, y + row * cell, matrix.columns.length * cell - gap, side, cell > 8 ? 2 : 0.5);
-    if (column >= 0) outline(x + column * cell, y, side, matrix.rows.length * cell - gap, row < 0 && cell > 8 ? 2 : 0.5);
+    if (column >= 0)
+      outline(x + column * cell, y, side, matrix.rows.length * cell - gap, row < 0 && cell > 8 ? 2 : 0.5);
     if (row >= 0 && column >= 0)
       outline(x + column * cell - 1, y + row * cell - 1, side + 2, side + 2, cell > 8 ? 4 : 2);
     if (row >= 0 || column >= 0) this.label(context, area, row, column);
@@ -173,7 +174,7 @@ export class HeatMap {
       if (byte > 1 && cell >= 30)
         shapes.push(svgText(short(byte), x + side / 2, y + side / 2, paint.inkOn(byte), 12, { anchor: "middle" }));
     });
-    return { width, height, font, shapes, about: least > 1 ? "weights under 0.01 left out" : "" };
+    return { width, height, font, shapes, about: least > 1 ? "Weights under 0.01 are left out." : "" };
   }
 
   facts() { // for JSON

@@ -16,7 +16,7 @@ from regard.show.text import scientific
 LINE_COLOURS = ("#d1495b", "#2e86ab", "#3a9d5d", "#b5761f", "#7a5ea8", "#5b6770")
 LINE_DASHES = ("", "7 4", "2 4", "10 3 2 3")
 WIDE, HIGH = 760, 400
-LEFT, RIGHT, TOP, BOTTOM = 64, 190, 44, 62
+LEFT, RIGHT, TOP, BOTTOM = 80, 190, 44, 62
 CHART_STYLE = (
     "text{fill:#24292f;font:14px system-ui,sans-serif}.grid{stroke:#8884;stroke-width:1}"
     "@media(prefers-color-scheme:dark){text{fill:#d7dde3}}"
@@ -84,7 +84,7 @@ def _frame(chart: LineChart, rungs: Ticks, marks: Ticks) -> list[str]:
         f"<style>{CHART_STYLE}</style>",
         f'<text x="{LEFT}" y="22" font-weight="600">{escape(chart.title)}</text>',
         f'<text x="{(LEFT + WIDE - RIGHT) / 2:.0f}" y="{HIGH - 14}" text-anchor="middle">{escape(chart.across)}</text>',
-        f'<text transform="translate(18 {(TOP + HIGH - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle">'
+        f'<text transform="translate(16 {(TOP + HIGH - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle">'
         f"{escape(chart.up)}</text>",
     ]
     for height, name in rungs:

@@ -40,12 +40,14 @@ export class PictureView {
     const head = one(heads, wanted.head);
     this.groups.view.offer(views, key, (number) => picture.views[number].name);
     this.groups.head.offer(heads, head);
+    this.parts.smooth.checked = wanted.smooth;
     for (const kept of this.bytes.keys()) if (!picture.views.includes(kept)) this.bytes.delete(kept);
-    const loaded = await Promise.all([this.bytesOf(view), this.imageOf(picture)]).catch((error) => this.refuse(turn, error));
+    const loaded = await this.loaded(view, picture, turn);
     if (turn !== this.turn || !loaded) return false; // something else was chosen meanwhile
     const [bytes, image] = loaded;
     if (!(this.word >= 0 && this.word < picture.words.length)) this.word = 0;
-    this.shown = { picture, view: key, head, image, spotlights: picture.words.map((_, word) => spotlight(picture, view, bytes, word, head)) };
+    const spotlights = picture.words.map((_, word) => spotlight(picture, view, bytes, word, head));
+    this.shown = { picture, view: key, head, image, spotlights };
     this.draw();
     return true;
   }
@@ -61,8 +63,12 @@ export class PictureView {
     return image;
   }
 
-  refuse(turn, { message }) {
-    if (turn === this.turn) this.parts.caption.textContent = message;
+  async loaded(view, picture, turn) {
+    try {
+      return await Promise.all([this.bytesOf(view), this.imageOf(picture)]);
+    } catch ({ message }) {
+      if (turn === this.turn) this.parts.caption.textContent = message;
+    }
   }
 
   // ── elements ──
@@ -82,7 +88,8 @@ export class PictureView {
       make("div", { className: "pictures" },
         make("figure", {}, part("canvas", "large", { role: "img" }), part("figcaption", "caption", { role: "status" }),
           part("button", "save-png", { type: "button" }, "Save PNG")),
-        make("div", {}, part("div", "strip", { role: "group", ariaLabel: "Every word", translate: false }), part("p", "note"))));
+        make("div", {}, part("div", "strip", { role: "group", ariaLabel: "Every word", translate: false }),
+          part("p", "note"))));
     this.parts.smooth.addEventListener("change", ({ target }) => this.change({ smooth: target.checked }));
     this.parts["save-png"].addEventListener("click", () =>
       this.parts.large.toBlob((blob) => saveBlob(blob, this.parts.caption.textContent, ".png")));

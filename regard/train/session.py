@@ -48,7 +48,7 @@ from regard.train.weights import weights
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
 MAY_CHANGE = {"train.tensorboard"}  # which does not affect training
 SAVE_EVERY = 60.0  # seconds between checkpoints: the most work that a crash can cost
-LOG_EVERY = 10.0  # seconds without a validation after which a line is logged, for those who watch
+LOG_EVERY = 5.0  # seconds without a validation after which a line is logged, for those who watch
 LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
 ELSEWHERE = "choose another run folder (-o on the command line)"

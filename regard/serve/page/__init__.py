@@ -1,13 +1,22 @@
-"""The files of the page: HTML, ES modules and style sheets, those of `show/` among them."""
+"""The files of the page: HTML, ES modules and style sheets, those of `show/` among them.
+
+`app.js` is the entry; each view is a module. Drawing code is that of `show/`, which the pages of `look --html` use
+too. What Python and the page both need (colours, labels) is one more module, `palette.js`, written here.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 
 from fastapi import Request, Response
 
+from regard.look.gates import WORDS
+from regard.show.attention_page import ATTENTION
+from regard.show.caption_page import spotlight
+from regard.show.colours import theme_scales
 from regard.show.line_chart import CHART_STYLE
 from regard.show.markup import policy_hash
 
@@ -45,4 +54,11 @@ def assets() -> dict[str, Asset]:
             if ending in KINDS and (ending != "html" or where == "/page/"):
                 found[where + file.name] = Asset(file.read_bytes(), KINDS[ending])
     found["/"] = found.pop("/page/index.html")
+    found["/page/palette.js"] = Asset(palette().encode(), KINDS["js"])
     return found
+
+
+def palette() -> str:
+    """Return the module with the colours of weights and the labels of maps."""
+    constants = {"SCALES": theme_scales(), "SPOTLIGHT": spotlight(), "WORDS": ATTENTION, "GATE_WORDS": WORDS}
+    return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items())
