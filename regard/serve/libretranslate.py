@@ -6,7 +6,7 @@ A pair of languages chooses the run. Each line of a text is an input of its own,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import parse_qs
@@ -110,11 +110,12 @@ def routes(desk: Desk, key: Key, languages: Mapping[str, Pair]) -> APIRouter:
             run = await desk.run(name)
             refuse_other_task(run, name)
             how = decoding_of(run, asked.alternatives, desk.limits)
-            lines = [line.removesuffix("\r") for text in several for line in text.split("\n")]
+            every = await desk.in_thread(lambda: [Lines(text) for text in several])
+            lines = [line for text in every for line in text.filled.values()]
             refuse_many_lines(lines, desk.limits)
             await desk.in_thread(partial(refuse_long, run, lines, how))
             found = iter(await desk.answer(ticket, run, lines, how))
-        each = [whole([next(found) for _ in text.split("\n")]) for text in several]
+        each = await desk.in_thread(lambda: [text.translated(found) for text in every])
         many = isinstance(asked.q, list)
         response: dict[str, Any] = {"translatedText": [best for best, *_ in each] if many else each[0][0]}
         if asked.alternatives:
@@ -216,14 +217,26 @@ def decoding_of(run: Run, alternatives: int, limits: Limits) -> Decoding:
 
 
 def refuse_many_lines(lines: Sequence[str], limits: Limits) -> None:
-    filled = sum(1 for line in lines if line.strip())
-    if filled > limits.inputs:
-        raise UserError(f"The text has {filled} lines, and a request at most {limits.inputs}: send it in parts.")
+    if len(lines) > limits.inputs:
+        raise UserError(f"The text has {len(lines)} lines, and a request at most {limits.inputs}: send it in parts.")
 
 
-def whole(lines: Sequence[Prediction]) -> list[str]:
-    """Return the best translation of a text, then its alternatives; of a line that has fewer of them, its best."""
-    each = [[line.text, *(other.text for other in line.alternatives)] for line in lines]
-    ranks = range(max(map(len, each)))
-    texts = ("\n".join(line[rank] if rank < len(line) else line[0] for line in each) for rank in ranks)
-    return list(dict.fromkeys(texts))
+class Lines:
+    """The lines of a text, those that are not blank by their place."""
+
+    def __init__(self, text: str) -> None:
+        lines = text.split("\n")
+        self.count = len(lines)
+        self.filled = {place: line.removesuffix("\r") for place, line in enumerate(lines) if line.strip()}
+
+    def translated(self, answers: Iterator[Prediction]) -> list[str]:
+        """Return the best translation of the text, then others; of a line that has fewer of them, its best."""
+        found = {place: next(answers) for place in self.filled}
+        each = {place: [one.text for one in (best, *best.alternatives)] for place, best in found.items()}
+        texts = []
+        for rank in range(max(map(len, each.values()), default=1)):
+            lines = [""] * self.count
+            for place, line in each.items():
+                lines[place] = line[rank] if rank < len(line) else line[0]
+            texts.append("\n".join(lines))
+        return list(dict.fromkeys(texts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BeforeValidator
 
 from regard.data.text import encodable
 from regard.serve.guard import error_body
@@ -31,6 +31,10 @@ MEANINGS = {
 }
 ALWAYS = (401, 403, 413)  # from the guard
 WAITS = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+SENTENCE = {"type": "string"}
+MAYBE = {"type": ["string", "null"]}
+DETAILS = {"message": SENTENCE, "type": SENTENCE, "param": MAYBE, "code": MAYBE}
+OPENAI_ERROR = {"type": "object", "properties": DETAILS, "required": list(DETAILS)}
 Responses = dict[int | str, dict[str, Any]]
 
 
@@ -41,32 +45,15 @@ def whole_characters(value: Any) -> Any:
 Text = Annotated[str, BeforeValidator(whole_characters)]  # JSON may hold half a surrogate pair, which Pydantic refuses
 
 
-class Error(BaseModel):
-    error: str
-
-
-class Details(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class OpenAIError(BaseModel):
-    error: Details
-
-
 def refusals(*statuses: int, openai: bool = True) -> Responses:
     """Describe these responses, beside those of the guard."""
     found: Responses = {}
     for status in sorted({*ALWAYS, *statuses}):
         example = error_body(status, SENTENCES[status], openai=openai)
-        content = {"application/json": {"example": example}}
-        found[status] = {
-            "model": OpenAIError if openai else Error,
-            "description": MEANINGS[status],
-            "content": content,
-        }
+        error = OPENAI_ERROR if openai else SENTENCE
+        schema = {"type": "object", "properties": {"error": error}, "required": ["error"]}
+        content = {"application/json": {"schema": schema, "example": example}}
+        found[status] = {"description": MEANINGS[status], "content": content}
         if status in (429, 503):
             found[status]["headers"] = WAITS
     return found
