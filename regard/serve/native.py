@@ -182,8 +182,8 @@ def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
         return {"words": WORDS, **sentence_facts(replace(sentence, views=(*averages(layers), *sentence.views)))}
     if run.task.look_closely is nothing:
         raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
-    closely = run.task.look_closely(run, raw, target)
-    return picture_facts(closely) if isinstance(closely, Captioned) else sentence_facts(closely)
+    found = run.task.look_closely(run, raw, target)
+    return picture_facts(found) if isinstance(found, Captioned) else sentence_facts(found)
 
 
 def gradient_flow(run: Run) -> dict[str, Any]:

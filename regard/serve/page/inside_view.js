@@ -22,6 +22,7 @@ export class InsideView extends LookView {
     this.flow = make("section", { className: "card flow", ariaLabel: "Gradient flow" }, make("h2", {}, "Gradient flow"),
       make("p", { className: "quiet" }, "How far back the loss of the last token reaches, before and after training, on the run’s own validation text."),
       this.measure, this.gradientStatus.element, this.summary, this.charts.element);
+    this.flow.hidden = true; // until it is known whether the run is recurrent
     this.measure.addEventListener("click", () => this.gradients());
   }
 
