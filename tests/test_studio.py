@@ -110,7 +110,7 @@ def test_typing_gives_a_translation_with_its_alternatives_and_its_heat_map(opene
     settings = {"beam": 5, "n_best": 5}
     body = {"run": "translation", "input": SENTENCE, "settings": settings}
     (found,) = ask(server, "/v1/predict", **body)["predictions"]
-    expect(seen.page.locator(".answer .said-text")).to_have_text(found["text"])
+    expect(seen.page.locator(".answer .answer-text")).to_have_text(found["text"])
     texts = [found["text"], *(each["text"] for each in found["alternatives"])]
     expect(seen.page.locator(".alternatives button span:first-child")).to_have_text(texts)
     drawn(seen)
@@ -120,7 +120,7 @@ def test_typing_gives_a_translation_with_its_alternatives_and_its_heat_map(opene
     answers = [url for url in seen.requests if url.endswith("/v1/predict")]
     assert len(answers) < len(SENTENCE)  # it waits for a pause
     seen.page.locator(".alternatives button").nth(1).click()
-    expect(seen.page.locator(".answer .said-text")).to_have_text(texts[1])
+    expect(seen.page.locator(".answer .answer-text")).to_have_text(texts[1])
     other = ask(server, "/v1/look", run="translation", input=SENTENCE, target=texts[1])
     expect(seen.page.locator(".words.rows span")).to_have_text(other["views"][0]["rows"])
 
@@ -142,7 +142,7 @@ def test_only_the_last_of_several_answers_is_shown(opened: Opener, server: str) 
     with seen.page.expect_event("requestfailed", lambda request: request.post_data_json["input"] == "bad"):
         box.fill("a good film")
     (right,) = ask(server, "/v1/predict", run="classification", input="a good film")["predictions"]
-    expect(seen.page.locator(".answer .said-text")).to_have_text(right["label"])
+    expect(seen.page.locator(".answer .answer-text")).to_have_text(right["label"])
     assert held
 
 
@@ -168,7 +168,7 @@ def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_pat
     seen.page.get_by_label("Picture").set_input_files(file)
     expect(seen.page.get_by_text("scene.png. It is not part of the link.")).to_be_visible()
     drawn(seen)
-    expect(seen.page.locator(".answer .said-text")).to_be_visible()
+    expect(seen.page.locator(".answer .answer-text")).to_be_visible()
     seen.page.get_by_role("tab", name="Step by step").click()
     expect(seen.page.locator(".replay .picture-view canvas.large")).to_be_visible()
     seen.page.reload()
@@ -181,12 +181,51 @@ def test_what_people_write_is_shown_as_text(opened: Opener) -> None:
     assert seen.run("() => document.querySelectorAll('main img[src=x], main script').length") == 0
 
 
-def test_a_language_model_writes_and_can_be_stopped(opened: Opener, server: str) -> None:
-    seen = opened("use", run="language", text="The old", top_k=5)  # with top-k it is not streamed
+def test_a_language_model_writes_as_a_stream(opened: Opener, server: str) -> None:
+    seen = opened("use", run="language", text="The old", seed=7)
+    with seen.page.expect_response("**/v1/completions") as asked:
+        seen.page.get_by_role("button", name="Write").click()
+    assert asked.value.request.post_data_json["stream"] is True
+    body = {"prompt": "The old", "temperature": 1, "top_p": 1, "seed": 7, "max_tokens": 256}
+    text = ask(server, "/v1/completions", model="language", **body)["choices"][0]["text"]
+    expect(seen.page.locator(".writer .page")).to_have_text("The old" + text)
+    expect(seen.page.get_by_text("Done:")).to_be_visible()
+    seen.page.reload()  # a link with what was written writes it again
+    expect(seen.page.locator(".writer .page")).to_have_text("The old" + text)
+
+
+def test_writing_can_be_stopped(opened: Opener) -> None:
+    seen = opened("use", run="language", text="The old")
+    seen.page.route("**/v1/completions", lambda route: None)  # never answers
     seen.page.get_by_role("button", name="Write").click()
-    settings = {"sample": True, "top_k": 5, "max_length": 256, "beam": 1}
-    found = ask(server, "/v1/predict", run="language", input="The old", settings=settings)["predictions"][0]
+    with seen.page.expect_event("requestfailed"):
+        seen.page.get_by_role("button", name="Stop").click()
+    expect(seen.page.get_by_text("Stopped.")).to_be_visible()
+    expect(seen.page.get_by_role("button", name="Write")).to_be_enabled()
+
+
+def test_settings_that_are_not_streamed_are_used_too(opened: Opener, server: str) -> None:
+    seen = opened("use", run="language", text="The old", top_k=5)
+    seen.page.get_by_role("button", name="Write").click()
+    settings = {"sample": True, "top_k": 5, "max_length": 256}
+    (found,) = ask(server, "/v1/predict", run="language", input="The old", settings=settings)["predictions"]
     expect(seen.page.locator(".writer .page")).to_have_text(found["text"])
+
+
+def test_an_example_of_the_runs_own_data_is_tried(opened: Opener, server: str) -> None:
+    seen = opened("use", run="translation")
+    examples = ask(server, "/v1/runs/translation/examples")["examples"]
+    expect(seen.page.locator(".tries button")).to_have_text(examples)
+    seen.page.locator(".tries button").nth(1).click()
+    expect(seen.page.get_by_label("Source", exact=True)).to_have_value(examples[1])
+    expect(seen.page.locator(".answer")).to_be_visible()
+    expect(seen.page.locator(".tries")).to_be_hidden()
+    seen.page.get_by_label("Run", exact=True).select_option("captioning")
+    seen.page.get_by_role("button", name="Example 2").click()
+    drawn(seen)
+    seen.page.wait_for_function("() => location.hash.includes('picture=Example+2')")
+    seen.page.reload()  # an example can be found again
+    drawn(seen)
 
 
 # --- Step by step --------------------------------------------------------------------------------------------------
@@ -295,10 +334,11 @@ def test_gates_are_shown_by_unit_and_averaged(opened: Opener, server: str) -> No
     expect(seen.page.locator(".words.columns span")).to_have_text([f"u{unit}" for unit in range(1, 13)])
 
 
-def test_the_flow_of_gradients_is_drawn(opened: Opener, server: str) -> None:
+def test_the_flow_of_gradients_is_drawn(opened: Opener) -> None:
     seen = opened("inside", run="translation", text=SENTENCE)
-    seen.page.get_by_role("button", name="Measure gradient flow").click()
-    found = ask(server, "/v1/gradients", run="translation")
+    with seen.page.expect_response("**/v1/gradients") as asked:
+        seen.page.get_by_role("button", name="Measure gradient flow").click()
+    found = asked.value.json()
     expect(seen.page.locator(".chart svg")).to_have_count(len(found["charts"]), timeout=20000)
     expect(seen.page.locator(".flow")).to_contain_text(found["summary"])
     assert all(len(curve["at"]) == len(curve["values"]) for chart in found["charts"] for curve in chart["curves"])
@@ -313,13 +353,13 @@ def test_two_runs_show_both_outputs(opened: Opener, server: str) -> None:
         ask(server, "/v1/predict", run=run, input=SENTENCE)["predictions"][0] for run in ("translation", "tagging")
     )
     sides = seen.page.locator(".side")
-    expect(sides.nth(0).locator(".said-text")).to_have_text(one["text"])
+    expect(sides.nth(0).locator(".answer-text")).to_have_text(one["text"])
     expect(sides.nth(0).locator(".looked[data-drawn]")).to_be_visible()
     expect(sides.nth(1).locator(".tag-name")).to_have_text(other["tags"])
     seen.page.get_by_label("classification").check(force=True)
     label = ask(server, "/v1/predict", run="classification", input=SENTENCE)["predictions"][0]["label"]
     expect(sides).to_have_count(3)
-    expect(sides.nth(2).locator(".said-text")).to_have_text(label)
+    expect(sides.nth(2).locator(".answer-text")).to_have_text(label)
 
 
 def test_a_new_run_appears_and_opens(opened: Opener, folder: Path) -> None:

@@ -23,6 +23,7 @@ RUN = {
     "decoding": {"beam": 5, "n_best": 1},
     "sides": ["source", "target"],
 }
+INPUTS = {"examples": ["They are watching ."]}
 ANSWER = {
     "text": "Ils regardent .",
     "score": -0.31,

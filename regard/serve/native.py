@@ -24,6 +24,7 @@ from regard.predict.text import CHARACTERS, most_read, readable
 from regard.run import Run
 from regard.serve import examples
 from regard.serve.desk import Desk, Limits
+from regard.serve.own_examples import examples_of
 from regard.serve.schema import Text, answers, refusals
 from regard.serve.shelf import abilities
 from regard.serve.training import drawn
@@ -107,6 +108,12 @@ def routes(desk: Desk) -> APIRouter:
         listed = await desk.in_thread(lambda: next(each for each in desk.shelf.list() if each["name"] == run))
         return {**listed, **abilities(loaded)}
 
+    @router.get("/runs/{run}/examples", responses={**answers(examples.INPUTS), **refusals(400, 404)})
+    async def run_examples(run: str) -> dict[str, Any]:
+        """Return a few inputs from the run's own validation data, if it is there."""
+        loaded = await desk.run(run)
+        return {"examples": await desk.in_thread(partial(examples_of, loaded))}
+
     @router.post("/predict", responses={**answers(examples.PREDICTED), **asking})
     async def predict(request: Request, asked: Predict) -> dict[str, Any]:
         """Answer each input: translate, continue, classify, tag, caption …"""
@@ -182,8 +189,8 @@ def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
         return {"words": WORDS, **sentence_facts(replace(sentence, views=(*averages(layers), *sentence.views)))}
     if run.task.look_closely is nothing:
         raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
-    closely = run.task.look_closely(run, raw, target)
-    return picture_facts(closely) if isinstance(closely, Captioned) else sentence_facts(closely)
+    shown = run.task.look_closely(run, raw, target)
+    return picture_facts(shown) if isinstance(shown, Captioned) else sentence_facts(shown)
 
 
 def gradient_flow(run: Run) -> dict[str, Any]:

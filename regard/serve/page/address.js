@@ -7,6 +7,7 @@ class Address extends EventTarget {
   constructor() {
     super();
     this.timer = 0;
+    this.pending = false; // whether something has not been written yet
     this.read();
     addEventListener("popstate", () => this.arrive()); // also for a link that was followed
     addEventListener("pagehide", () => this.write());
@@ -20,8 +21,7 @@ class Address extends EventTarget {
   }
 
   arrive() {
-    clearTimeout(this.timer);
-    this.timer = 0;
+    this.pending = false;
     this.read();
     this.dispatchEvent(new Event("arrive"));
   }
@@ -39,24 +39,33 @@ class Address extends EventTarget {
     return found === "" || isNaN(found) ? usual : Number(found);
   }
 
-  set(part) { // "" and [] take a name away
+  set(part) {
+    // "" and [] take a name away
     for (const [name, value] of Object.entries(part)) {
-      const several = [value].flat().map(String).filter((one) => one !== "");
+      const several = [value]
+        .flat()
+        .map(String)
+        .filter((one) => one !== "");
       if (several.length) this.values.set(name, several);
       else this.values.delete(name);
     }
     this.dispatchEvent(new Event("set"));
-    this.timer ||= setTimeout(() => this.write(), PAUSE);
+    this.pending = true;
+    if (!this.timer) this.write();
   }
 
-  write() {
+  write() { // at once, but not again for a while
     clearTimeout(this.timer);
-    if (this.timer) history.replaceState(null, "", this.link());
     this.timer = 0;
+    if (!this.pending) return;
+    this.pending = false;
+    history.replaceState(null, "", this.link());
+    this.timer = setTimeout(() => this.write(), PAUSE);
   }
 
   link(view = this.view, part = {}) {
-    const query = new URLSearchParams(), changed = new Map(Object.entries(part).map(([name, value]) => [name, [value].flat()]));
+    const query = new URLSearchParams(),
+      changed = new Map(Object.entries(part).map(([name, value]) => [name, [value].flat()]));
     for (const [name, values] of new Map([...this.values, ...changed]))
       for (const value of values)
         if (String(value).length > LONGEST) query.append("missing", name);
@@ -64,7 +73,8 @@ class Address extends EventTarget {
     return `#${view}${query.size ? "?" + query : ""}`;
   }
 
-  go(view, part = {}) { // a step that the back button returns from
+  go(view, part = {}) {
+    // a step that the back button returns from
     this.write();
     history.pushState(null, "", this.link(view, part));
     this.arrive();

@@ -21,50 +21,107 @@ function form(found) {
 }
 
 function written({ text, score, tokens, alternatives = [] }, { chosen, onChoose }) {
-  const all = [{ text, score, tokens }, ...alternatives], best = all[chosen] ?? all[0];
+  const all = [{ text, score, tokens }, ...alternatives],
+    best = all[chosen] ?? all[0];
   const parts = [
-    make("p", { className: "said-text", dir: "auto" }, best.text || make("span", { className: "quiet" }, "The output is empty.")),
+    make(
+      "p",
+      { className: "answer-text", dir: "auto" },
+      best.text || make("span", { className: "quiet" }, "The output is empty."),
+    ),
     make("p", { className: "quiet" }, measured(best)),
   ];
-  if (all.length > 1) parts.push(make("h3", {}, "Alternatives ", make("span", { className: "quiet" }, "with their log-probabilities; ranked after the length penalty")),
-    choices(all, chosen, onChoose));
+  if (all.length > 1)
+    parts.push(
+      make(
+        "h3",
+        {},
+        "Alternatives ",
+        make("span", { className: "quiet" }, "with their log-probabilities; ranked after the length penalty"),
+      ),
+      choices(all, chosen, onChoose),
+    );
   return parts;
 }
 
 const measured = ({ score, tokens }) =>
   `log-probability ${logProb(score)} · ${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
 
-function choices(all, chosen, onChoose) { // one list in the order of the search
-  return make("ol", { className: "alternatives" }, ...all.map((each, at) => {
-    const button = make("button", { type: "button", ariaPressed: String(at === chosen), disabled: !onChoose },
-      make("span", { dir: "auto" }, each.text || "(empty)"), make("span", { className: "quiet" }, logProb(each.score)));
-    button.addEventListener("click", () => onChoose(at));
-    return make("li", {}, button);
-  }));
+function choices(all, chosen, onChoose) {
+  // one list in the order of the search
+  return make(
+    "ol",
+    { className: "alternatives" },
+    ...all.map((each, at) => {
+      const button = make(
+        "button",
+        { type: "button", ariaPressed: String(at === chosen), disabled: !onChoose },
+        make("span", { dir: "auto" }, each.text || "(empty)"),
+        make("span", { className: "quiet" }, logProb(each.score)),
+      );
+      button.addEventListener("click", () => onChoose(at));
+      return make("li", {}, button);
+    }),
+  );
 }
 
 function labelled({ label, answer, probabilities }) {
   const chosen = label ?? answer;
-  return [make("p", { className: "said-text", dir: "auto" }, chosen), barList(probabilities, chosen)];
+  return [make("p", { className: "answer-text", dir: "auto" }, chosen), barList(probabilities, chosen)];
 }
 
 function tagged({ words, tags }) {
   const kinds = [...new Set(tags)].sort();
-  return [make("div", { className: "tagged" }, ...words.map((word, at) => make("span", { className: "tag" },
-    make("bdi", {}, word), make("span", { className: `tag-name hue-${kinds.indexOf(tags[at]) % HUES}` }, tags[at] ?? "–"))))];
+  return [
+    make(
+      "div",
+      { className: "tagged" },
+      ...words.map((word, at) =>
+        make(
+          "span",
+          { className: "tag" },
+          make("bdi", {}, word),
+          make("span", { className: `tag-name hue-${kinds.indexOf(tags[at]) % HUES}` }, tags[at] ?? "–"),
+        ),
+      ),
+    ),
+  ];
 }
 
 function placed({ answer, probability, start, end, alternatives = [] }, { question }) {
-  const text = question.split("\t").slice(1).join("\t"), found = probability !== undefined;
-  const parts = [make("p", { className: "said-text", dir: "auto" }, found ? answer : "There is no answer.")];
-  if (found && text) parts.push(make("p", { className: "passage", dir: "auto" }, text.slice(0, start),
-    make("mark", {}, text.slice(start, end)), text.slice(end)));
-  if (found) parts.push(make("ul", { className: "bars" }, barRow(answer, probability, { className: "chosen" }),
-    ...alternatives.map((each) => barRow(each.answer, each.probability))));
+  const text = question.split("\t").slice(1).join("\t"),
+    found = probability !== undefined;
+  const parts = [make("p", { className: "answer-text", dir: "auto" }, found ? answer : "There is no answer.")];
+  if (found && text)
+    parts.push(
+      make(
+        "p",
+        { className: "passage", dir: "auto" },
+        text.slice(0, start),
+        make("mark", {}, text.slice(start, end)),
+        text.slice(end),
+      ),
+    );
+  if (found)
+    parts.push(
+      make(
+        "ul",
+        { className: "bars" },
+        barRow(answer, probability, { className: "chosen" }),
+        ...alternatives.map((each) => barRow(each.answer, each.probability)),
+      ),
+    );
   return parts;
 }
 
-const numbered = ({ number }) => [make("p", { className: "said-text" }, Number(number.toPrecision(6)).toLocaleString("en"))];
+const numbered = ({ number }) => [
+  make("p", { className: "answer-text" }, Number(number.toPrecision(6)).toLocaleString("en")),
+];
 
-export const inWords = (found) => // for a status line that is read aloud
-  found.text ?? found.label ?? found.answer ?? (found.tags && `${found.tags.length} tags`) ?? String(found.number ?? "");
+export const inWords = (found) =>
+  // for the live region
+  found.text ??
+  found.label ??
+  found.answer ??
+  (found.tags && `${found.tags.length} tags`) ??
+  String(found.number ?? "");

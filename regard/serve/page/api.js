@@ -2,7 +2,8 @@
 
 import { askForKey, keptKey, forgetKey } from "./key.js";
 
-const GONE = "The server does not answer. It may have ended: start it again with “regard serve”; this page tries again by itself.";
+const GONE =
+  "The server does not answer. It may have ended: start it again with “regard serve”; this page tries again by itself.";
 
 export class Problem extends Error {
   constructor(message, status = 0, retryAfter = 0) {
@@ -18,7 +19,8 @@ export const post = async (path, body, options = {}) =>
 
 async function answer(path, options) {
   for (;;) {
-    const key = keptKey(), headers = { "content-type": "application/json" };
+    const key = keptKey(),
+      headers = { "content-type": "application/json" };
     if (key) headers.authorization = `Bearer ${key}`;
     const response = await fetch(path, { headers, ...options }).catch((error) => {
       throw error.name === "AbortError" ? error : new Problem(GONE, 0, 3);
@@ -37,7 +39,8 @@ async function problemOf(response) {
   return new Problem(String(sentence), response.status, Number(response.headers.get("retry-after")) || 0);
 }
 
-export async function* events(path, { body, signal } = {}) { // the data of server-sent events
+export async function* events(path, { body, signal } = {}) {
+  // the data of server-sent events
   const asked = body ? { method: "POST", body: JSON.stringify(body), signal } : { signal };
   const reader = (await answer(path, asked)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -49,7 +52,10 @@ export async function* events(path, { body, signal } = {}) { // the data of serv
     const parts = (rest + value).split(/\r?\n\r?\n/);
     rest = parts.pop();
     for (const part of parts) {
-      const data = part.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart());
+      const data = part
+        .split(/\r?\n/)
+        .filter((line) => line.startsWith("data:"))
+        .map((line) => line.slice(5).trimStart());
       if (data.length) yield data.join("\n");
     }
   }

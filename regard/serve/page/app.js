@@ -22,7 +22,9 @@ const VIEWS = {
 };
 const FIRST = "use";
 const THEME = "regard-theme";
-const tabs = {}, panels = {}, views = {};
+const tabs = {},
+  panels = {},
+  views = {};
 let shown = "";
 
 function build() {
@@ -40,7 +42,8 @@ function build() {
     address.go(event.target.id.slice(4));
   });
   list.addEventListener("keydown", (event) => {
-    const names = Object.keys(VIEWS), at = names.indexOf(event.target.id.slice(4));
+    const names = Object.keys(VIEWS),
+      at = names.indexOf(event.target.id.slice(4));
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: names.length - 1 }[event.key];
     if (to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
@@ -49,7 +52,8 @@ function build() {
   document.querySelector("main").append(...Object.values(panels));
 }
 
-function point() { // where the tabs lead: to the same run and text
+function point() {
+  // where the tabs lead: to the same run and text
   for (const [name, tab] of Object.entries(tabs)) tab.href = address.link(name);
 }
 
@@ -73,8 +77,10 @@ function show() {
   point();
 }
 
-function rememberTheme() { // until another is chosen
-  const button = document.querySelector("button.theme"), root = document.documentElement;
+function rememberTheme() {
+  // until another is chosen
+  const button = document.querySelector("button.theme"),
+    root = document.documentElement;
   followTheme(button, () => dispatchEvent(new Event("themechange")));
   const kept = localStorage.getItem(THEME);
   if (kept && kept !== root.dataset.theme) button.click();

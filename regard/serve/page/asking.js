@@ -3,14 +3,17 @@
 import { make } from "/show/drawing.js";
 import { address } from "./address.js";
 import { Latest, Pause } from "./latest.js";
-import { PictureBox } from "./picture_box.js";
+import { EXAMPLE, PictureBox } from "./picture_box.js";
 import { brief, factsOf, listRuns } from "./runs.js";
 import { Settings } from "./settings.js";
+import { Tries, examplesOf } from "./tries.js";
 
 const PAUSE = 250; // ms without a key before the server is asked
 const PAIRS = { "question-answering": ["Question", "Text"], "multiple-choice": ["Question", "Answers, one per line"] };
 const PAIR = ["First text", "Second text"];
-const NOTHING = Object.fromEntries(["forced", "step", "alternative", "target", "row", "column", "word", "go"].map((name) => [name, ""]));
+const NOTHING = Object.fromEntries(
+  ["forced", "step", "alternative", "target", "row", "column", "word", "go"].map((name) => [name, ""]),
+);
 
 class Asking {
   constructor() {
@@ -27,10 +30,12 @@ class Asking {
     this.picture = new PictureBox(() => (address.set({ picture: this.picture.name }), this.ask()));
     this.settings = new Settings(() => this.later());
     this.inputs = make("div", { className: "inputs" });
-    this.box = make("div", { className: "asking" }, this.inputs, this.settings.element);
+    this.tries = new Tries((example, at) => this.take(example, at));
+    this.box = make("div", { className: "asking" }, this.inputs, this.tries.element, this.settings.element);
     this.run.addEventListener("change", () => this.choose(this.run.value));
     this.inputs.addEventListener("input", ({ target }) => {
-      if (target.matches("textarea")) (address.set({ [target.name]: target.value, ...NOTHING }), this.later());
+      if (target.matches("textarea"))
+        (address.set({ [target.name]: target.value, ...NOTHING }), this.tries.update(), this.later());
     });
   }
 
@@ -39,18 +44,21 @@ class Asking {
     Object.assign(this, { onAsk, onWait, onProblem, hidden, label });
   }
 
-  choose(name) { // another run: what was chosen of the one before does not fit it
+  choose(name) {
+    // another run: what was chosen of the one before does not fit it
     address.set({ run: name, ...NOTHING });
     this.open();
   }
 
-  async open() { // what the address says
+  async open() {
+    // what the address says
     this.pause.stop();
     try {
       this.onWait("Asking for the runs …");
       const runs = await this.listing.run((signal) => listRuns(signal));
       if (!runs) return;
-      const names = runs.map((run) => run.name), wanted = address.get("run") || names[0];
+      const names = runs.map((run) => run.name),
+        wanted = address.get("run") || names[0];
       if (!names.length) return this.onAsk({});
       this.offer(names.includes(wanted) ? names : [wanted, ...names], wanted);
       this.onWait(`Loading ${wanted} …`);
@@ -68,7 +76,8 @@ class Asking {
   }
 
   offer(names, wanted) {
-    if (this.run.textContent !== names.join("")) this.run.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
+    if (this.run.textContent !== names.join(""))
+      this.run.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
     this.run.value = wanted;
   }
 
@@ -76,28 +85,57 @@ class Asking {
     this.current = facts;
     this.facts.textContent = brief(facts);
     this.settings.show(facts, this.hidden);
-    const labels = facts.reads === "pair" ? PAIRS[facts.task] ?? PAIR : [this.label || capital(facts.sides[0])];
-    const shown = facts.reads === "picture" ? [this.picture.element] : this.texts.slice(0, labels.length).map(({ box, label }, at) => {
-      label.textContent = labels[at];
-      if (box.value !== address.get(box.name)) box.value = address.get(box.name);
-      return label.parentElement ?? make("div", { className: "input" }, label, box);
-    });
+    const labels = facts.reads === "pair" ? (PAIRS[facts.task] ?? PAIR) : [this.label || capital(facts.sides[0])];
+    const shown =
+      facts.reads === "picture"
+        ? [this.picture.element]
+        : this.texts.slice(0, labels.length).map(({ box, label }, at) => {
+            label.textContent = labels[at];
+            if (box.value !== address.get(box.name)) box.value = address.get(box.name);
+            return label.parentElement ?? make("div", { className: "input" }, label, box);
+          });
     if (shown.some((each, at) => each !== this.inputs.children[at]) || shown.length !== this.inputs.children.length)
       this.inputs.replaceChildren(...shown);
     this.missing();
+    this.tries.show(facts.name, () => facts.reads === "picture" || !this.texts.some(({ box }) => box.value.trim()));
   }
 
-  missing() { // what a link could not hold
-    if (this.current.reads === "picture") this.picture.missing(address.get("picture"));
+  take(example, at) {
+    // an example
+    if (example.picture) return this.picture.show(example.picture, `Example ${at + 1}`, true);
+    const [text, ...others] = example.split(/\s*\t\s*/);
+    address.set({ text, second: others.join("\n"), ...NOTHING });
+    this.show(this.current);
+    this.texts[0].box.focus();
+    this.ask();
+  }
+
+  missing() {
+    // what a link could not hold
+    if (this.current.reads === "picture") this.restore(address.get("picture"));
     for (const { name, box } of this.texts)
-      box.placeholder = address.all("missing").includes(name) ? "The text was too long for the link: paste it again." : "";
+      box.placeholder = address.all("missing").includes(name)
+        ? "The text was too long for the link: paste it again."
+        : "";
   }
 
-  get input() { // as the API takes it; "" if there is none
-    const { reads, task } = this.current, [text, second] = this.texts.map(({ name }) => address.get(name));
+  async restore(name) {
+    const [, number] = EXAMPLE.exec(name) ?? [];
+    if (!number || this.picture.value) return this.picture.missing(name);
+    const example = (await examplesOf(this.current.name))[number - 1];
+    if (example?.picture && !this.picture.value) this.take(example, number - 1);
+  }
+
+  get input() {
+    // as the API takes it; "" if there is none
+    const { reads, task } = this.current,
+      [text, second] = this.texts.map(({ name }) => address.get(name));
     if (reads === "picture") return this.picture.value ? { picture: this.picture.value } : "";
     if (reads === "text") return text.trim() && text;
-    const parts = task === "multiple-choice" ? second.split("\n").filter((line) => line.trim()) : [second.replace(/\s+/g, " ").trim()];
+    const parts =
+      task === "multiple-choice"
+        ? second.split("\n").filter((line) => line.trim())
+        : [second.replace(/\s+/g, " ").trim()];
     return text.trim() && parts.join("") && [text, ...parts].map((part) => part.replace(/\t/g, " ")).join("\t");
   }
 

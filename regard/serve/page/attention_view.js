@@ -9,6 +9,7 @@ export class AttentionView extends LookView {
   }
 
   refusal(run) {
-    if (!can(run, "look")) return [`${run.name} has no attention to show`, "Choose another run; a recurrent one can be seen under Inside."];
+    if (!can(run, "look"))
+      return [`${run.name} has no attention to show`, "Choose another run; a recurrent one can be seen under Inside."];
   }
 }

@@ -10,15 +10,25 @@ export function percent(share) {
 export const logProb = (value) => (value <= 0 ? "−" : "+") + Math.abs(value).toFixed(2);
 
 export function barRow(name, share, { tag = "li", ...properties } = {}, ...more) {
-  const bar = make("span", { className: "bar", ariaHidden: "true" }), fill = make("i");
+  const bar = make("span", { className: "bar", ariaHidden: "true" }),
+    fill = make("i");
   fill.style.width = `${100 * Math.min(1, share)}%`;
   bar.append(fill);
-  return make(tag, { ...properties, className: `bar-row ${properties.className ?? ""}` },
-    make("bdi", { className: "bar-name", translate: false }, name, ...more), bar, make("span", { className: "bar-number" }, percent(share)));
+  return make(
+    tag,
+    { ...properties, className: `bar-row ${properties.className ?? ""}` },
+    make("bdi", { className: "bar-name", translate: false }, name, ...more),
+    bar,
+    make("span", { className: "bar-number" }, percent(share)),
+  );
 }
 
-export function barList(probabilities, chosen) { // likeliest first
+export function barList(probabilities, chosen) {
+  // likeliest first
   const ranked = Object.entries(probabilities).sort(([, one], [, other]) => other - one);
-  return make("ul", { className: "bars" }, ...ranked.map(([name, share]) =>
-    barRow(name, share, { className: name === chosen ? "chosen" : "" })));
+  return make(
+    "ul",
+    { className: "bars" },
+    ...ranked.map(([name, share]) => barRow(name, share, { className: name === chosen ? "chosen" : "" })),
+  );
 }

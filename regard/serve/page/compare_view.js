@@ -13,7 +13,8 @@ import { Status } from "./status.js";
 
 const MOST = 6; // runs side by side
 
-class Side { // one run
+class Side {
+  // one run
   constructor(name) {
     this.name = name;
     this.asking = new Latest();
@@ -22,8 +23,15 @@ class Side { // one run
     this.answer = make("div");
     this.looked = make("div", { className: "looked" });
     this.look = new Look(this.looked, { remember: false });
-    this.element = make("section", { className: "card side", ariaLabel: name }, make("h2", {}, name), this.about,
-      this.status.element, this.answer, this.looked);
+    this.element = make(
+      "section",
+      { className: "card side", ariaLabel: name },
+      make("h2", {}, name),
+      this.about,
+      this.status.element,
+      this.answer,
+      this.looked,
+    );
   }
 
   clear() {
@@ -37,12 +45,17 @@ class Side { // one run
       this.status.busy("Loading …");
       const run = await factsOf(this.name);
       this.about.textContent = brief(run);
-      if (run.reads !== reads) return this.refuse(`It reads ${run.reads === "pair" ? "pairs of texts" : `a ${run.reads}`}, and the first run does not.`);
+      if (run.reads !== reads)
+        return this.refuse(
+          `It reads ${run.reads === "pair" ? "pairs of texts" : `a ${run.reads}`}, and the first run does not.`,
+        );
       if (!input) return this.refuse("");
       const seed = run.decoding?.sample ? { seed: address.number("seed", 0) } : {};
       const found = await this.asking.run(async (signal) => {
         const settings = can(run, "write") ? seed : {};
-        const { predictions: [entry] } = await post("/v1/predict", { run: run.name, input, settings }, { signal });
+        const {
+          predictions: [entry],
+        } = await post("/v1/predict", { run: run.name, input, settings }, { signal });
         this.status.clear();
         this.answer.replaceChildren(answered(entry, { question: typeof input === "string" ? input : "" }));
         const seen = can(run, "look") ? await post("/v1/look", { run: run.name, input }, { signal }) : undefined;
@@ -92,7 +105,17 @@ export class CompareView {
       onAsk: (asked) => this.ask(asked),
       onWait: (text) => this.status.busy(text),
       onProblem: (problem, again) => this.status.problem(problem, again),
-      hidden: ["beam", "n_best", "length_penalty", "temperature", "top_k", "top_p", "min_length", "max_length", "no_repeat"],
+      hidden: [
+        "beam",
+        "n_best",
+        "length_penalty",
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_length",
+        "max_length",
+        "no_repeat",
+      ],
     });
     try {
       const runs = await this.listing.run((signal) => listRuns(signal));
@@ -111,15 +134,26 @@ export class CompareView {
   }
 
   offer(runs) {
-    const same = runs.map((run) => run.name).join() === [...this.chips.querySelectorAll("input")].map((box) => box.value).join();
-    if (!same) this.chips.replaceChildren(...runs.map(({ name, task }) => make("label", { className: "chip" },
-      make("input", { type: "checkbox", value: name }), make("span", {}, name, " ", make("small", { className: "quiet" }, task)))));
+    const same =
+      runs.map((run) => run.name).join() === [...this.chips.querySelectorAll("input")].map((box) => box.value).join();
+    if (!same)
+      this.chips.replaceChildren(
+        ...runs.map(({ name, task }) =>
+          make(
+            "label",
+            { className: "chip" },
+            make("input", { type: "checkbox", value: name }),
+            make("span", {}, name, " ", make("small", { className: "quiet" }, task)),
+          ),
+        ),
+      );
     for (const box of this.chips.querySelectorAll("input")) box.checked = this.names.includes(box.value);
   }
 
   choose() {
     const chosen = [...this.chips.querySelectorAll("input:checked")].map((box) => box.value);
-    const kept = this.names.filter((name) => chosen.includes(name)), [first, ...others] = [...new Set([...kept, ...chosen])];
+    const kept = this.names.filter((name) => chosen.includes(name)),
+      [first, ...others] = [...new Set([...kept, ...chosen])];
     address.set({ run: first ?? "", with: others });
     if (!first) return this.say(() => this.status.empty("No run is chosen", "Choose two runs or more above."));
     asking.open();
@@ -131,12 +165,14 @@ export class CompareView {
   }
 
   ask({ run, input }) {
-    if (!run) return this.say(() => this.status.empty("There is no run yet", "Train one, for example with “regard demo”; it appears here by itself."));
+    if (!run) return this.say(() => this.status.noRun());
     const { names } = this;
     this.status.clear();
-    if (names.length < 2) this.status.empty("Choose another run", "The same input then goes through all of them, side by side.");
-    else if (!input) this.status.empty(run.reads === "picture" ? "Choose, drop or paste a picture." : "Type a text: every run answers as you type.");
-    for (const name of this.sides.keys()) if (!names.includes(name)) (this.sides.get(name).clear(), this.sides.delete(name));
+    if (names.length < 2)
+      this.status.empty("Choose another run", "The same input then goes through all of them, side by side.");
+    else if (!input) this.status.noInput(run, "Type a text: every run answers as you type.");
+    for (const name of this.sides.keys())
+      if (!names.includes(name)) (this.sides.get(name).clear(), this.sides.delete(name));
     for (const name of names) if (!this.sides.has(name)) this.sides.set(name, new Side(name));
     const shown = names.map((name) => this.sides.get(name).element);
     if (shown.some((each, at) => each !== this.beside.children[at]) || shown.length !== this.beside.children.length)

@@ -14,9 +14,17 @@ export class Forced {
       made.addEventListener("click", () => this.keep(keep(forcedIds())));
       return made;
     };
-    this.element = make("div", { className: "note forced", hidden: true },
+    this.element = make(
+      "div",
+      { className: "note forced", hidden: true },
       make("p", { role: "status" }, "Forced to begin with ", this.words),
-      make("div", { className: "row" }, button("Undo the last", (ids) => ids.slice(0, -1)), button("Undo all", () => [])));
+      make(
+        "div",
+        { className: "row" },
+        button("Undo the last", (ids) => ids.slice(0, -1)),
+        button("Undo all", () => []),
+      ),
+    );
   }
 
   keep(ids) {

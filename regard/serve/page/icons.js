@@ -11,8 +11,15 @@ const PATHS = {
 const SVG = "http://www.w3.org/2000/svg";
 
 export function icon(name) {
-  const picture = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
-  for (const [key, value] of Object.entries({ viewBox: "0 0 20 20", width: 20, height: 20, "aria-hidden": "true", class: "icon" }))
+  const picture = document.createElementNS(SVG, "svg"),
+    path = document.createElementNS(SVG, "path");
+  for (const [key, value] of Object.entries({
+    viewBox: "0 0 20 20",
+    width: 20,
+    height: 20,
+    "aria-hidden": "true",
+    class: "icon",
+  }))
     picture.setAttribute(key, value);
   path.setAttribute("d", PATHS[name]);
   picture.append(path);

@@ -6,7 +6,9 @@ import { tint } from "./tint.js";
 const SHOWN = 0.05; // weights below it are coloured, without a number
 
 export async function importance({ views: [view], note }) {
-  const { rows, columns, weights, heads } = view, bytes = await unpack(weights), size = rows.length * columns.length;
+  const { rows, columns, weights, heads } = view,
+    bytes = await unpack(weights),
+    size = rows.length * columns.length;
   const lines = rows.map((row, at) => {
     const mean = columns.map((_, column) => {
       let sum = 0;
@@ -14,12 +16,28 @@ export async function importance({ views: [view], note }) {
       return sum / heads / 255;
     });
     const most = Math.max(...mean) || 1;
-    return make("div", {}, make("p", { className: "name" }, row.replaceAll("␣", " ")),
-      make("p", { className: "tinted", dir: "auto", translate: false }, ...columns.map((word, column) =>
-        tinted(word, mean[column], mean[column] / most))));
+    return make(
+      "div",
+      {},
+      make("p", { className: "name" }, row.replaceAll("␣", " ")),
+      make(
+        "p",
+        { className: "tinted", dir: "auto", translate: false },
+        ...columns.map((word, column) => tinted(word, mean[column], mean[column] / most)),
+      ),
+    );
   });
-  return make("section", { className: "importance" }, make("h3", {}, "Importance of each word"), ...lines,
-    make("p", { className: "quiet" }, [note, "The number is the weight; the colour is its share of the largest."].filter(Boolean).join(". ")));
+  return make(
+    "section",
+    { className: "importance" },
+    make("h3", {}, "Importance of each word"),
+    ...lines,
+    make(
+      "p",
+      { className: "quiet" },
+      [note, "The number is the weight; the colour is its share of the largest."].filter(Boolean).join(". "),
+    ),
+  );
 }
 
 export function tinted(word, weight, share) {

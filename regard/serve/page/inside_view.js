@@ -19,9 +19,21 @@ export class InsideView extends LookView {
     this.summary = make("p", { className: "wide" });
     this.charts = new Charts();
     this.measure = make("button", { type: "button" }, "Measure gradient flow");
-    this.flow = make("section", { className: "card flow", ariaLabel: "Gradient flow" }, make("h2", {}, "Gradient flow"),
-      make("p", { className: "quiet" }, "How far back the loss of the last token reaches, before and after training, on the run’s own validation text."),
-      this.measure, this.gradientStatus.element, this.summary, this.charts.element);
+    this.flow = make(
+      "section",
+      { className: "card flow", ariaLabel: "Gradient flow" },
+      make("h2", {}, "Gradient flow"),
+      make(
+        "p",
+        { className: "quiet" },
+        "How far back the loss of the last token reaches, before and after training, on the run’s own validation text.",
+      ),
+      this.measure,
+      this.gradientStatus.element,
+      this.summary,
+      this.charts.element,
+    );
+    this.flow.hidden = true; // until it is known whether the run is recurrent
     this.measure.addEventListener("click", () => this.gradients());
   }
 
@@ -35,7 +47,11 @@ export class InsideView extends LookView {
   }
 
   refusal(run) {
-    if (!can(run, "gates")) return [`${run.name} is not recurrent`, "It has no gates and no hidden state to look into. Its attention, if it has any, is under Attention."];
+    if (!can(run, "gates"))
+      return [
+        `${run.name} is not recurrent`,
+        "It has no gates and no hidden state to look into. Its attention, if it has any, is under Attention.",
+      ];
   }
 
   about(run) {

@@ -1,7 +1,8 @@
-// Of several requests for the same place on the page only the last one counts: earlier ones are aborted.
+// Only the last of several requests for the same place on the page counts: earlier ones are aborted.
 
 export class Latest {
-  async run(work) { // undefined if another request has followed
+  async run(work) {
+    // undefined if another request has followed
     this.stop();
     const mine = (this.aborter = new AbortController());
     try {
@@ -18,7 +19,8 @@ export class Latest {
   }
 }
 
-export class Pause { // waits until nothing has changed for a while
+export class Pause {
+  // waits until nothing has changed for a while
   constructor(ms) {
     this.ms = ms;
   }

@@ -20,9 +20,15 @@ export class Look {
     const pictured = "picture" in found;
     if (this.pictured !== pictured) this.clear();
     this.pictured = pictured;
-    const parts = pictured ? PICTURE_PARTS : PARTS, asked = this.remember ? this.asked(parts) : {};
-    const onChange = (chosen) => this.remember && address.set(Object.fromEntries(
-      parts.map((name) => [name, String(chosen[name]) === String(UNCHOSEN[name]) ? "" : chosen[name]])));
+    const parts = pictured ? PICTURE_PARTS : PARTS,
+      asked = this.remember ? this.asked(parts) : {};
+    const onChange = (chosen) =>
+      this.remember &&
+      address.set(
+        Object.fromEntries(
+          parts.map((name) => [name, String(chosen[name]) === String(UNCHOSEN[name]) ? "" : chosen[name]]),
+        ),
+      );
     if (pictured) {
       this.view ??= new PictureView(this.root(), { ...SPOTLIGHT, onChange });
       await this.view.choose(asked);
@@ -52,7 +58,8 @@ export class Look {
     if (this.json) this.json.remove();
     this.json = make("button", { type: "button" }, "Save JSON");
     this.json.addEventListener("click", () =>
-      saveBlob(new Blob([JSON.stringify(found)], { type: "application/json" }), found.title || "picture", ".json"));
+      saveBlob(new Blob([JSON.stringify(found)], { type: "application/json" }), found.title || "picture", ".json"),
+    );
     this.element.append(this.json);
   }
 

@@ -9,7 +9,18 @@ import { Look } from "./look.js";
 import { can } from "./runs.js";
 import { Status } from "./status.js";
 
-const SETTINGS = ["beam", "n_best", "length_penalty", "temperature", "top_k", "top_p", "seed", "min_length", "max_length", "no_repeat"];
+const SETTINGS = [
+  "beam",
+  "n_best",
+  "length_penalty",
+  "temperature",
+  "top_k",
+  "top_p",
+  "seed",
+  "min_length",
+  "max_length",
+  "no_repeat",
+];
 
 export class LookView {
   constructor(panel, { kind, name }) {
@@ -20,8 +31,17 @@ export class LookView {
     this.looked = make("section", { className: "looked", ariaLabel: name });
     this.look = new Look(this.looked);
     this.target = make("textarea", { id: `target-${kind}`, rows: 1, dir: "auto", spellcheck: false });
-    this.targetBox = make("div", { className: "input target", hidden: true },
-      make("label", { htmlFor: this.target.id }, "Output to read ", make("span", { className: "quiet" }, "(empty: the model’s own)")), this.target);
+    this.targetBox = make(
+      "div",
+      { className: "input target", hidden: true },
+      make(
+        "label",
+        { htmlFor: this.target.id },
+        "Output to read ",
+        make("span", { className: "quiet" }, "(empty: the model’s own)"),
+      ),
+      this.target,
+    );
     this.target.addEventListener("input", () => {
       address.set({ target: this.target.value, row: "", column: "" });
       this.pause.then(() => asking.ask());
@@ -29,7 +49,13 @@ export class LookView {
   }
 
   open() {
-    this.panel.replaceChildren(asking.bar, make("div", { className: "two" }, asking.box, this.targetBox), this.status.element, this.looked, ...this.more());
+    this.panel.replaceChildren(
+      asking.bar,
+      make("div", { className: "two" }, asking.box, this.targetBox),
+      this.status.element,
+      this.looked,
+      ...this.more(),
+    );
     asking.attach({
       onAsk: (asked) => this.ask(asked),
       onWait: (text) => this.say(() => this.status.busy(text)),
@@ -44,7 +70,8 @@ export class LookView {
     this.pause.stop();
   }
 
-  more() { // elements below the map
+  more() {
+    // elements below the map
     return [];
   }
 
@@ -57,17 +84,18 @@ export class LookView {
   }
 
   async ask({ run, input }) {
-    if (!run) return this.say(() => this.status.empty("There is no run yet", "Train one, for example with “regard demo”; it appears here by itself."));
+    if (!run) return this.say(() => this.status.noRun());
     const refused = this.refusal(run);
     this.targetBox.hidden = Boolean(refused) || !can(run, "write") || run.sides[0] === run.sides[1];
     if (this.target.value !== address.get("target")) this.target.value = address.get("target");
     this.about?.(run);
     if (refused) return this.say(() => this.status.empty(...refused));
-    if (!input) return this.say(() => this.status.empty(run.reads === "picture" ? "Choose, drop or paste a picture." : "Type a text to see what the model attends to."));
+    if (!input) return this.say(() => this.status.noInput(run, "Type a text to see what the model attends to."));
     const target = this.targetBox.hidden ? "" : address.get("target");
     try {
       const found = await this.looking.run((signal) =>
-        post("/v1/look", { run: run.name, input, kind: this.kind, ...(target.trim() ? { target } : {}) }, { signal }));
+        post("/v1/look", { run: run.name, input, kind: this.kind, ...(target.trim() ? { target } : {}) }, { signal }),
+      );
       if (!found) return;
       this.status.clear();
       await this.look.show(found);

@@ -2,6 +2,7 @@
 
 import { make } from "/show/drawing.js";
 
+export const EXAMPLE = /^Example (\d)$/;
 const MOST = 6e6; // bytes: base64 and the rest of the request fit into the server's 8 MB
 
 export class PictureBox {
@@ -9,10 +10,20 @@ export class PictureBox {
     this.onChange = onChange;
     this.file = make("input", { type: "file", accept: "image/*", id: "picture-file" });
     this.image = make("img", { alt: "The picture that was given", hidden: true });
-    this.said = make("p", { className: "quiet", role: "status" });
-    this.element = make("div", { className: "picture-box" }, this.image,
-      make("div", {}, make("label", { htmlFor: "picture-file" }, "Picture"), this.file,
-        make("p", { className: "quiet" }, "Or drop one here, or paste one."), this.said));
+    this.note = make("p", { className: "quiet", role: "status" });
+    this.element = make(
+      "div",
+      { className: "picture-box" },
+      this.image,
+      make(
+        "div",
+        {},
+        make("label", { htmlFor: "picture-file" }, "Picture"),
+        this.file,
+        make("p", { className: "quiet" }, "Or drop one here, or paste one."),
+        this.note,
+      ),
+    );
     this.file.addEventListener("change", () => this.take(this.file.files[0]));
     this.element.addEventListener("dragover", (event) => (event.preventDefault(), this.element.classList.add("over")));
     this.element.addEventListener("dragleave", () => this.element.classList.remove("over"));
@@ -29,27 +40,31 @@ export class PictureBox {
 
   async take(file) {
     if (!file) return;
-    if (file.size > MOST) return this.refuse(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB: give a picture of at most 6 MB.`);
+    if (file.size > MOST)
+      return this.refuse(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB: give a picture of at most 6 MB.`);
     const reader = new FileReader();
     await new Promise((done) => (Object.assign(reader, { onloadend: done }), reader.readAsDataURL(file)));
     if (!reader.result) return this.refuse(`${file.name} cannot be read.`);
     this.show(reader.result, file.name);
   }
 
-  show(address, name) {
+  show(address, name, isExample = false) {
+    // an example can be found again by its name
     this.value = address;
     this.name = name;
     this.image.src = address;
     this.image.hidden = false;
-    this.said.textContent = `${name}. It is not part of the link.`;
+    this.note.textContent = isExample ? `${name}.` : `${name}. It is not part of the link.`;
     this.onChange();
   }
 
   refuse(sentence) {
-    this.said.textContent = sentence;
+    this.note.textContent = sentence;
   }
 
-  missing(name) { // what a link remembers of it
-    if (!this.value && name) this.said.textContent = `The link does not hold the picture ${name}: choose it again.`;
+  missing(name) {
+    // what a link remembers of it
+    if (!this.value && name && !EXAMPLE.test(name))
+      this.note.textContent = `The link does not hold the picture ${name}: choose it again.`;
   }
 }

@@ -15,13 +15,23 @@ export class Places {
   async ready({ grid, steps }, run, input) {
     this.element.hidden = !grid;
     if (!grid) return;
-    const picture = await this.pictureOf(run, input), [rows, columns] = grid;
-    const largest = steps.map(({ attention }) => Math.max(...attention)), weights = new Uint8Array(steps.length * rows * columns);
-    steps.forEach(({ attention }, word) => attention.forEach((weight, place) =>
-      (weights[word * rows * columns + place] = Math.round((255 * weight) / (largest[word] || 1)))));
+    const picture = await this.pictureOf(run, input),
+      [rows, columns] = grid;
+    const largest = steps.map(({ attention }) => Math.max(...attention)),
+      weights = new Uint8Array(steps.length * rows * columns);
+    steps.forEach(({ attention }, word) =>
+      attention.forEach(
+        (weight, place) => (weights[word * rows * columns + place] = Math.round((255 * weight) / (largest[word] || 1))),
+      ),
+    );
     this.view ??= new PictureView(this.element, { ...SPOTLIGHT, onChange: ({ word }) => this.onPick(word) });
-    await this.view.show({ ...picture, title: "", note: "", words: steps.map((step) => step.chosen.token),
-      views: [{ name: "mean of all heads", heads: 1, rows, columns, largest: [largest], weights }] });
+    await this.view.show({
+      ...picture,
+      title: "",
+      note: "",
+      words: steps.map((step) => step.chosen.token),
+      views: [{ name: "mean of all heads", heads: 1, rows, columns, largest: [largest], weights }],
+    });
   }
 
   async pictureOf(run, input) {

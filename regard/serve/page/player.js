@@ -25,8 +25,13 @@ export class Player {
     this.slider = make("input", { type: "range", min: 1, ariaLabel: "Step" });
     this.slider.addEventListener("input", () => (this.pause(), this.move(this.slider.valueAsNumber - 1)));
     this.where = make("span", { className: "where" });
-    this.element = make("div", { className: "player", role: "group", ariaLabel: "Steps" },
-      make("div", { className: "row" }, ...Object.values(this.buttons)), this.slider, this.where);
+    this.element = make(
+      "div",
+      { className: "player", role: "group", ariaLabel: "Steps" },
+      make("div", { className: "row" }, ...Object.values(this.buttons)),
+      this.slider,
+      this.where,
+    );
   }
 
   show(at, count) {
@@ -49,7 +54,8 @@ export class Player {
     this.onMove(this.at);
   }
 
-  by(steps) { // by the person
+  by(steps) {
+    // by the person
     this.pause();
     this.move(this.at + steps);
   }
@@ -72,7 +78,8 @@ export class Player {
     Object.assign(this.buttons.play, { ariaLabel: label, title: label });
   }
 
-  press(event) { // arrow keys and space, where nothing else uses them
+  press(event) {
+    // arrow keys and space, where nothing else uses them
     const { target, key } = event;
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || !this.count) return;
     if (target.closest?.("input, textarea, select, [role=tablist], [role=application], dialog, .scroll")) return;

@@ -6,7 +6,8 @@ const facts = new Map(); // name -> the promise of its facts; they change only w
 
 export const listRuns = async (signal) => (await get("/v1/runs", { signal })).runs;
 
-export function factsOf(name) { // loads the run, the first time
+export function factsOf(name) {
+  // loads the run, the first time
   if (!facts.has(name)) {
     const asked = get(`/v1/runs/${encodeURIComponent(name)}`);
     facts.set(name, asked);

@@ -4,7 +4,8 @@ import { make } from "/show/drawing.js";
 import { Choices } from "/show/choices.js";
 import { address } from "./address.js";
 
-const FIELDS = { // label, smallest, largest, step
+const FIELDS = {
+  // label, smallest, largest, step
   beam: ["Beam size", 1, 16, 1],
   n_best: ["Outputs (n-best)", 1, 16, 1],
   length_penalty: ["Length penalty", 0, 5, 0.1],
@@ -29,14 +30,21 @@ export class Settings {
     this.way = new Choices("way", { label: "Way of decoding", onChoose: (way) => this.choose(way) });
     this.reset = make("button", { type: "button", className: "plain" }, "Back to the run’s own");
     this.stated = make("span", { className: "quiet" });
-    this.element = make("details", { className: "settings choosing" }, make("summary", {}, "Decoding ", this.stated),
-      this.way.element, this.fields, this.reset);
+    this.element = make(
+      "details",
+      { className: "settings choosing" },
+      make("summary", {}, "Decoding ", this.stated),
+      this.way.element,
+      this.fields,
+      this.reset,
+    );
     this.onChange = onChange;
     this.fields.addEventListener("input", ({ target }) => this.change(target));
     this.reset.addEventListener("click", () => this.forget());
   }
 
-  show(run, hidden = []) { // the run's own settings, and those of the address
+  show(run, hidden = []) {
+    // the run's own settings, and those of the address
     this.own = run?.can.includes("write") ? run.decoding : null;
     this.hidden = hidden;
     this.element.hidden = !this.own || !this.names.length;
@@ -53,17 +61,30 @@ export class Settings {
   }
 
   draw() {
-    this.way.offer(["search", "sample"], this.sampled ? "sample" : "search", (way) => (way === "sample" ? "Sampling" : "Beam search"));
+    this.way.offer(["search", "sample"], this.sampled ? "sample" : "search", (way) =>
+      way === "sample" ? "Sampling" : "Beam search",
+    );
     const shown = this.names.join();
     if (this.shown !== shown) this.fields.replaceChildren(...this.names.map((name) => this.field(name)));
     this.shown = shown;
-    for (const name of this.names) if (this.inputs[name] !== document.activeElement) this.inputs[name].value = this.value(name);
+    for (const name of this.names)
+      if (this.inputs[name] !== document.activeElement) this.inputs[name].value = this.value(name);
     this.state();
   }
 
   field(name) {
-    const [label, min, max, step] = FIELDS[name], id = `setting-${name}`;
-    this.inputs[name] = make("input", { type: "number", id, name, min, max, step, required: true, inputMode: "decimal" });
+    const [label, min, max, step] = FIELDS[name],
+      id = `setting-${name}`;
+    this.inputs[name] = make("input", {
+      type: "number",
+      id,
+      name,
+      min,
+      max,
+      step,
+      required: true,
+      inputMode: "decimal",
+    });
     return make("div", {}, make("label", { htmlFor: id }, label), this.inputs[name]);
   }
 
@@ -71,21 +92,28 @@ export class Settings {
     return address.number(name, name === "n_best" ? this.outputs : this.own[name]);
   }
 
-  get outputs() { // as many as the beam has, up to a few; one sample
+  get outputs() {
+    // as many as the beam has, up to a few; one sample
     if (this.sampled) return this.own.sample ? this.own.n_best : 1;
     return Math.min(this.value("beam"), Math.max(USUAL, this.own.n_best));
   }
 
   state() {
-    const { sampled } = this, part = (name, text) => (this.names.includes(name) ? [`${text} ${this.value(name)}`] : []);
+    const { sampled } = this,
+      part = (name, text) => (this.names.includes(name) ? [`${text} ${this.value(name)}`] : []);
     const shown = sampled ? [...part("temperature", "temperature"), ...part("seed", "seed")] : part("beam", "beam");
-    this.stated.textContent = ["·", sampled ? "sampling" : "search", ...shown].join(" ").replace("· search beam", "· beam");
-    this.reset.hidden = !Object.keys(FIELDS).concat("sample").some((name) => address.get(name));
+    this.stated.textContent = ["·", sampled ? "sampling" : "search", ...shown]
+      .join(" ")
+      .replace("· search beam", "· beam");
+    this.reset.hidden = !Object.keys(FIELDS)
+      .concat("sample")
+      .some((name) => address.get(name));
   }
 
   change(input) {
     if (!input.reportValidity()) return;
-    const value = input.valueAsNumber, { name } = input;
+    const value = input.valueAsNumber,
+      { name } = input;
     address.set({ [name]: value === (name === "n_best" ? this.outputs : this.own[name]) ? "" : value });
     if (!this.sampled && name === "n_best" && value > this.value("beam")) address.set({ beam: value });
     if (!this.sampled && name === "beam" && value < this.value("n_best")) address.set({ n_best: "" });
@@ -106,7 +134,8 @@ export class Settings {
     this.onChange();
   }
 
-  get values() { // what /v1/predict takes
+  get values() {
+    // what /v1/predict takes
     if (!this.own) return {};
     const found = Object.fromEntries(this.names.map((name) => [name, this.value(name)]));
     return { ...found, sample: this.sampled, ...(this.sampled ? { beam: 1 } : {}) };

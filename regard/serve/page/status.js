@@ -6,7 +6,7 @@ const SLOW = 250; // ms after which waiting is shown
 
 export class Status {
   constructor() {
-    this.element = make("div", { className: "said", hidden: true });
+    this.element = make("div", { className: "message", hidden: true });
   }
 
   clear() {
@@ -26,13 +26,28 @@ export class Status {
     this.put(make("div", { className: "empty" }, make("h2", {}, title), ...more.map((each) => make("p", {}, each))));
   }
 
-  problem({ message, retryAfter }, again) { // `again` is called when the server says that it may be
+  noRun() {
+    this.empty("There is no run yet", "Train one, for example with “regard demo”; it appears here by itself.");
+  }
+
+  noInput(run, text, pair = text) {
+    this.empty({ text, pair, picture: "Choose, drop or paste a picture." }[run.reads]);
+  }
+
+  problem({ message, retryAfter }, again) {
+    // `again` is called when the server says that it may be
     this.clear();
     const button = make("button", { type: "button" }, "Try again");
     const wait = make("span", { className: "quiet", ariaHidden: "true" });
     button.addEventListener("click", () => (this.clear(), again()));
-    this.put(make("div", { className: "problem" }, make("p", { role: "alert" }, message),
-      make("div", { className: "row" }, ...(again ? [button] : []), wait)));
+    this.put(
+      make(
+        "div",
+        { className: "problem" },
+        make("p", { role: "alert" }, message),
+        make("div", { className: "row" }, ...(again ? [button] : []), wait),
+      ),
+    );
     if (!retryAfter || !again) return;
     const until = Date.now() + 1000 * retryAfter;
     this.ticking = setInterval(() => {

@@ -31,16 +31,41 @@ export class StepsView {
     });
     this.facts = make("p", { className: "quiet" });
     this.source = make("p", { className: "tinted", dir: "auto", translate: false });
-    this.seen = make("section", { className: "card", ariaLabel: "Attention" }, (this.seenTitle = make("h2")), this.source, this.places.element);
+    this.seen = make(
+      "section",
+      { className: "card", ariaLabel: "Attention" },
+      (this.seenTitle = make("h2")),
+      this.source,
+      this.places.element,
+    );
     this.choice = make("p", { className: "choice", role: "status", translate: false });
     this.likely = make("ul", { className: "bars" });
     this.likely.addEventListener("click", ({ target }) => this.force(target.closest("button")));
-    this.chosen = make("section", { className: "card", ariaLabel: "Next token" }, make("h2", {}, "The likeliest next tokens"),
-      this.choice, this.likely, make("p", { className: "quiet" }, "Choose another one, and the output continues from there."));
+    this.chosen = make(
+      "section",
+      { className: "card", ariaLabel: "Next token" },
+      make("h2", {}, "The likeliest next tokens"),
+      this.choice,
+      this.likely,
+      make("p", { className: "quiet" }, "Choose another one, and the output continues from there."),
+    );
     this.files = make("div", { className: "files" });
-    this.body = make("div", { className: "replay", hidden: true }, this.forced.element,
-      make("section", { className: "card", ariaLabel: "Output" }, make("h2", {}, "Output"), this.output, this.facts, this.player.element),
-      make("div", { className: "two" }, this.seen, this.chosen), this.tree.element, this.files);
+    this.body = make(
+      "div",
+      { className: "replay", hidden: true },
+      this.forced.element,
+      make(
+        "section",
+        { className: "card", ariaLabel: "Output" },
+        make("h2", {}, "Output"),
+        this.output,
+        this.facts,
+        this.player.element,
+      ),
+      make("div", { className: "two" }, this.seen, this.chosen),
+      this.tree.element,
+      this.files,
+    );
     document.addEventListener("keydown", (event) => this.body.checkVisibility() && this.player.press(event));
   }
 
@@ -60,23 +85,32 @@ export class StepsView {
     this.player.pause();
   }
 
-  say(words) { // instead of steps
+  say(words) {
+    // instead of steps
     this.close();
     this.body.hidden = true;
     words();
   }
 
   async ask({ run, input, settings }) {
-    if (!run) return this.say(() => this.status.empty("There is no run yet", "Train one, for example with “regard demo”; it appears here by itself."));
-    if (!can(run, "write")) return this.say(() => this.status.empty(`${run.name} does not write text`, "So there are no steps to show. Choose a run that translates, continues or captions."));
-    if (!input) return this.say(() => this.status.empty(run.reads === "picture" ? "Choose, drop or paste a picture." : "Type a text to watch how the output is written."));
+    if (!run) return this.say(() => this.status.noRun());
+    if (!can(run, "write"))
+      return this.say(() =>
+        this.status.empty(
+          `${run.name} does not write text`,
+          "So there are no steps to show. Choose a run that translates, continues or captions.",
+        ),
+      );
+    if (!input) return this.say(() => this.status.noInput(run, "Type a text to watch how the output is written."));
     const { n_best, ...how } = settings;
     try {
       const found = await this.stepping.run((signal) =>
-        post("/v1/steps", { run: run.name, input, forced: forcedIds(), settings: { ...how, n_best: 1 } }, { signal }));
+        post("/v1/steps", { run: run.name, input, forced: forcedIds(), settings: { ...how, n_best: 1 } }, { signal }),
+      );
       if (!found) return;
       this.status.clear();
       await this.places.ready(found, run, input);
+      this.grows = can(run, "stream"); // a language model reads what it has written
       this.show(found);
     } catch (problem) {
       this.say(() => this.status.problem(problem, () => this.ask({ run, input, settings })));
@@ -94,8 +128,19 @@ export class StepsView {
     this.found = found;
     this.body.hidden = false;
     this.most = Math.max(1e-9, ...found.steps.flatMap((step) => step.attention ?? []));
-    this.output.replaceChildren(...found.steps.map((step) => make("li", { className: step.forced ? "is-forced" : "" },
-      make("button", { type: "button", tabIndex: -1, title: step.forced ? "forced" : "" }, make("bdi", {}, step.chosen.token)))));
+    this.output.replaceChildren(
+      ...found.steps.map((step) =>
+        make(
+          "li",
+          { className: step.forced ? "is-forced" : "" },
+          make(
+            "button",
+            { type: "button", tabIndex: -1, title: step.forced ? "forced" : "" },
+            make("bdi", {}, step.chosen.token),
+          ),
+        ),
+      ),
+    );
     this.facts.textContent = `log-probability ${logProb(found.score)} · ${found.finished ? "ended by itself" : "ended at the limit of its length"}`;
     this.forced.show(found.steps);
     this.files.replaceChildren(this.saveJson());
@@ -108,8 +153,10 @@ export class StepsView {
     return Object.assign(all.lastElementChild, { textContent: "Save the steps as JSON" });
   }
 
-  at(at) { // show one step
-    const { steps, source, kind } = this.found, step = steps[at];
+  at(at) {
+    // show one step
+    const { steps, source, kind } = this.found,
+      step = steps[at];
     address.set({ step: at ? at + 1 : "" });
     for (const [place, item] of [...this.output.children].entries()) {
       item.classList.toggle("now", place === at);
@@ -120,20 +167,36 @@ export class StepsView {
     this.seen.hidden = !step.attention;
     this.seenTitle.textContent = kind === "attention" ? "Attention at this step" : `At this step: ${kind}`;
     this.source.hidden = !source;
-    if (source && step.attention) this.source.replaceChildren(...source.map((token, place) =>
-      tinted(token, step.attention[place], step.attention[place] / this.most)));
+    const read = this.grows ? source?.slice(0, source.length - steps.length + 1 + at) : source;
+    if (source && step.attention)
+      this.source.replaceChildren(
+        ...read.map((token, place) => tinted(token, step.attention[place], step.attention[place] / this.most)),
+      );
     this.places.at(at);
-    this.choice.replaceChildren("after ", make("bdi", {}, step.previous), " → ", make("b", {}, make("bdi", {}, step.chosen.token)));
-    this.likely.replaceChildren(...this.candidates(step).map((each) => this.candidate(each, step.chosen.id === each.id)));
+    this.choice.replaceChildren(
+      "after ",
+      make("bdi", {}, step.previous),
+      " → ",
+      make("b", {}, make("bdi", {}, step.chosen.token)),
+    );
+    this.likely.replaceChildren(
+      ...this.candidates(step).map((each) => this.candidate(each, step.chosen.id === each.id)),
+    );
     this.tree.show(this.found.tree, at);
   }
 
-  candidates({ likely, chosen }) { // and the choice, where it is not among them
+  candidates({ likely, chosen }) {
+    // and the choice, where it is not among them
     return likely.some((each) => each.id === chosen.id) ? likely : [...likely, chosen];
   }
 
   candidate({ id, token, probability }, isChosen) {
-    const row = barRow(token, probability, { tag: "button", type: "button", className: isChosen ? "chosen" : "", ariaPressed: String(isChosen) });
+    const row = barRow(token, probability, {
+      tag: "button",
+      type: "button",
+      className: isChosen ? "chosen" : "",
+      ariaPressed: String(isChosen),
+    });
     row.dataset.id = id;
     return make("li", {}, row);
   }

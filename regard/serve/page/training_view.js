@@ -21,8 +21,19 @@ export class TrainingView {
     this.facts = make("dl", { className: "key-numbers" });
     this.charts = new Charts();
     this.samples = make("pre", { dir: "auto", translate: false, tabIndex: 0 });
-    this.sampled = make("section", { className: "card", ariaLabel: "Samples" }, make("h2", {}, "Samples"), this.samples);
-    this.body = make("div", { className: "training-body", hidden: true }, this.facts, this.charts.element, this.sampled);
+    this.sampled = make(
+      "section",
+      { className: "card", ariaLabel: "Samples" },
+      make("h2", {}, "Samples"),
+      this.samples,
+    );
+    this.body = make(
+      "div",
+      { className: "training-body", hidden: true },
+      this.facts,
+      this.charts.element,
+      this.sampled,
+    );
     this.run.addEventListener("change", () => (address.set({ run: this.run.value }), this.open()));
   }
 
@@ -34,10 +45,13 @@ export class TrainingView {
       this.status.busy("Asking for the runs …");
       const runs = await this.listing.run((signal) => listRuns(signal));
       if (!runs) return;
-      if (!runs.length) return this.status.empty("There is no run yet", "Start one, for example “regard demo” or “regard train recipe.toml”, in a folder that this server was given with --runs.");
-      const names = runs.map((run) => run.name), training = runs.find((run) => run.state === "training");
+      if (!runs.length) return this.status.noRun();
+      const names = runs.map((run) => run.name),
+        training = runs.find((run) => run.state === "training");
       const wanted = address.get("run") || (training ?? runs[0]).name;
-      this.run.replaceChildren(...(names.includes(wanted) ? names : [wanted, ...names]).map((name) => make("option", { value: name }, name)));
+      this.run.replaceChildren(
+        ...(names.includes(wanted) ? names : [wanted, ...names]).map((name) => make("option", { value: name }, name)),
+      );
       this.run.value = wanted;
       if (!address.get("run")) address.set({ run: wanted });
       this.watch(wanted);
@@ -56,10 +70,12 @@ export class TrainingView {
     this.status.busy("Waiting for the log …");
     try {
       const ended = await this.watching.run(async (signal) => {
-        for await (const data of events(`/v1/runs/${encodeURIComponent(name)}/training/events`, { signal })) this.show(JSON.parse(data));
+        for await (const data of events(`/v1/runs/${encodeURIComponent(name)}/training/events`, { signal }))
+          this.show(JSON.parse(data));
         return true;
       });
-      if (ended) this.status.problem({ message: "The server has ended the stream.", retryAfter: AGAIN }, () => this.watch(name));
+      if (ended)
+        this.status.problem({ message: "The server has ended the stream.", retryAfter: AGAIN }, () => this.watch(name));
     } catch (problem) {
       this.status.problem(problem, () => this.watch(name));
     }
@@ -69,13 +85,34 @@ export class TrainingView {
     const { name, state, step, score, charts, last, samples } = found;
     this.body.hidden = false;
     if (charts.length) this.status.clear();
-    else this.status.empty("No curves yet", state === "training" ? "They appear with the first line of the log." :
-      `${name} has no log. Train it with “regard train” to see its curves here as they grow.`);
-    const speed = last?.tokens_per_second, number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
-    const facts = { State: state, Step: step || last?.step ? number(Math.max(step, last?.step ?? 0)) : "", "Best validation": score,
-      Loss: typeof last?.loss === "number" ? number(last.loss) : "", Speed: typeof speed === "number" ? `${Math.round(speed).toLocaleString("en")} tokens/s` : "" };
-    this.facts.replaceChildren(...Object.entries(facts).filter(([, value]) => value).map(([term, value]) =>
-      make("div", {}, make("dt", {}, term), make("dd", { className: term === "State" ? `state ${value.split(" ")[0]}` : "" }, value))));
+    else
+      this.status.empty(
+        "No curves yet",
+        state === "training"
+          ? "They appear with the first line of the log."
+          : `${name} has no log. Train it with “regard train” to see its curves here as they grow.`,
+      );
+    const speed = last?.tokens_per_second,
+      number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+    const facts = {
+      State: state,
+      Step: step || last?.step ? number(Math.max(step, last?.step ?? 0)) : "",
+      "Best validation": score,
+      Loss: typeof last?.loss === "number" ? number(last.loss) : "",
+      Speed: typeof speed === "number" ? `${Math.round(speed).toLocaleString("en")} per second` : "",
+    };
+    this.facts.replaceChildren(
+      ...Object.entries(facts)
+        .filter(([, value]) => value)
+        .map(([term, value]) =>
+          make(
+            "div",
+            {},
+            make("dt", {}, term),
+            make("dd", { className: term === "State" ? `state ${value.split(" ")[0]}` : "" }, value),
+          ),
+        ),
+    );
     this.charts.show(charts);
     this.sampled.hidden = !samples;
     if (this.samples.textContent !== samples) this.samples.textContent = samples;

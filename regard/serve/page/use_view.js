@@ -12,11 +12,10 @@ import { can } from "./runs.js";
 import { Status } from "./status.js";
 import { Writer } from "./writer.js";
 
-const INVITES = {
-  text: "Type or paste a text: the answer appears as you type.",
-  pair: "Fill both boxes: the answer appears as you type.",
-  picture: "Choose, drop or paste a picture: the answer appears at once.",
-};
+const INVITES = [
+  "Type or paste a text: the answer appears as you type.",
+  "Fill both boxes: the answer appears as you type.",
+];
 
 export class UseView {
   constructor(panel) {
@@ -25,19 +24,34 @@ export class UseView {
     this.looking = new Latest();
     this.status = new Status();
     this.answer = make("div", { className: "result" });
-    this.spoken = make("p", { className: "unseen", role: "status" });
+    this.live = make("p", { className: "unseen", role: "status" });
     this.looked = make("div", { className: "looked" });
     this.lookStatus = new Status();
     this.look = new Look(this.looked);
     this.words = make("div", { className: "words-card" });
     this.writer = new Writer();
     this.two = make("div", { className: "two" });
-    this.below = make("section", { className: "below", ariaLabel: "What it attends to" }, this.lookStatus.element, this.words, this.looked);
+    this.below = make(
+      "section",
+      { className: "below", ariaLabel: "What it attends to" },
+      this.lookStatus.element,
+      this.words,
+      this.looked,
+    );
   }
 
   open() {
-    this.two.replaceChildren(asking.box, make("section", { className: "card answer-card", ariaLabel: "Answer" },
-      this.status.element, this.answer, this.writer.element, this.spoken));
+    this.two.replaceChildren(
+      asking.box,
+      make(
+        "section",
+        { className: "card answer-card", ariaLabel: "Answer" },
+        this.status.element,
+        this.answer,
+        this.writer.element,
+        this.live,
+      ),
+    );
     this.panel.replaceChildren(asking.bar, this.two, this.below);
     asking.attach({
       onAsk: (asked) => this.ask(asked),
@@ -53,7 +67,8 @@ export class UseView {
     this.writer.stop();
   }
 
-  reset(say) { // nothing but one sentence
+  reset(say) {
+    // nothing but one sentence
     this.close();
     this.forget();
     this.writer.hide();
@@ -61,7 +76,8 @@ export class UseView {
     say();
   }
 
-  forget() { // what was looked at
+  forget() {
+    // what was looked at
     this.looking.stop();
     this.lookStatus.clear();
     this.words.replaceChildren();
@@ -69,14 +85,15 @@ export class UseView {
   }
 
   async ask({ run, input, settings }) {
-    if (!run) return this.reset(() => this.status.empty("There is no run yet", "Train one, for example with “regard demo”; it appears here by itself."));
+    if (!run) return this.reset(() => this.status.noRun());
     if (can(run, "stream")) return this.write(run, input, settings);
-    if (!input) return this.reset(() => this.status.empty(INVITES[run.reads]));
+    if (!input) return this.reset(() => this.status.noInput(run, ...INVITES));
     this.writer.hide();
     this.panel.ariaBusy = "true";
     try {
       const found = await this.answering.run((signal) =>
-        post("/v1/predict", { run: run.name, input, settings: run.decoding ? settings : {} }, { signal }));
+        post("/v1/predict", { run: run.name, input, settings: run.decoding ? settings : {} }, { signal }),
+      );
       if (!found) return;
       this.status.clear();
       this.show(run, input, found.predictions[0]);
@@ -86,7 +103,8 @@ export class UseView {
     this.panel.ariaBusy = "false";
   }
 
-  write(run, prompt, settings) { // a language model goes on with the text when it is asked to
+  write(run, prompt, settings) {
+    // a language model continues the text when it is asked to
     this.answering.stop();
     this.forget();
     this.answer.replaceChildren();
@@ -95,15 +113,18 @@ export class UseView {
   }
 
   show(run, input, found) {
-    const all = [found, ...(found.alternatives ?? [])], asked = address.number("alternative", 0);
+    const all = [found, ...(found.alternatives ?? [])],
+      asked = address.number("alternative", 0);
     const chosen = asked < all.length ? asked : 0;
     const onChoose = (at) => {
       address.set({ alternative: at || "" });
       this.show(run, input, found);
       this.answer.querySelectorAll(".alternatives button")[at]?.focus();
     };
-    this.answer.replaceChildren(answered(found, { question: typeof input === "string" ? input : "", chosen, onChoose }));
-    this.spoken.textContent = inWords(all[chosen]);
+    this.answer.replaceChildren(
+      answered(found, { question: typeof input === "string" ? input : "", chosen, onChoose }),
+    );
+    this.live.textContent = inWords(all[chosen]);
     if (can(run, "look")) this.lookAt(run, input, chosen ? all[chosen].text : undefined, found);
     else this.forget();
   }
@@ -119,7 +140,10 @@ export class UseView {
       else await this.look.show("output" in seen ? { ...seen, output: "" } : seen);
     } catch (problem) {
       this.forget();
-      this.lookStatus.problem(problem, problem.status === 400 ? undefined : () => this.lookAt(run, input, target, found));
+      this.lookStatus.problem(
+        problem,
+        problem.status === 400 ? undefined : () => this.lookAt(run, input, target, found),
+      );
     }
   }
 }
