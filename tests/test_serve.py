@@ -353,6 +353,24 @@ def test_a_run_in_the_folder_cannot_bring_code(server: Served, folder: Path, tmp
         shutil.rmtree(folder / "theirs")
 
 
+def test_a_run_in_the_folder_does_not_show_the_files_that_its_recipe_names(
+    server: Served, folder: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hidden words\n" * 20)
+    shutil.copytree(RUNS / "language", folder / "theirs")
+    config = folder / "theirs" / "config.toml"
+    data = f'[data]\nname = "text"\ntrain = "{secret}"\nvalid = "{secret}"\n\n[tokens]'
+    config.write_text(re.sub(r"(?s)\[data\].*?\[tokens\]", lambda _: data, config.read_text()))
+    try:
+        for path in ("/v1/runs", "/v1/runs/theirs", "/v1/runs/theirs/examples", "/v1/runs/theirs/training"):
+            answer = server.get(path)
+            assert answer.status == 200 and b"hidden" not in answer.content, path
+        assert server.get("/v1/runs/language/examples").json["examples"]
+    finally:
+        shutil.rmtree(folder / "theirs")
+
+
 def test_a_run_that_is_a_link_or_damaged_does_not_end_the_server(server: Served, folder: Path) -> None:
     (folder / "link").symlink_to(RUNS / "language")
     (folder / "damaged").mkdir()
