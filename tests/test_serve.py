@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -14,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import RUNS, Answer, Served, received, serving
+import typer
+from pages import ROOT, commands_in, python_in
+from serving import PATIENCE, RUNS, Answer, Served, received, serving
 
 import regard
+from regard.cli.shell import app
 from regard.data import world
 from regard.data.tensors import read_tensors, write_tensors
 
@@ -58,8 +64,9 @@ def strict() -> Iterator[Served]:
 
 
 def wait_for(served: Served, **values: float) -> None:
-    """Ask for metrics until they have these values; the test's own time limit ends it."""
-    for _ in range(100_000):
+    """Ask for metrics until they have these values."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         if all(served.metric(name) == value for name, value in values.items()):
             return
     pytest.fail(f"{values} was never reached")
@@ -382,6 +389,60 @@ def test_a_run_that_is_a_link_or_damaged_does_not_end_the_server(server: Served,
     finally:
         (folder / "link").unlink()
         shutil.rmtree(folder / "damaged")
+
+
+# --- docs/serving.md --------------------------------------------------------------------------------------------------
+
+ADDRESS = "http://127.0.0.1:8080"
+COMMANDS = commands_in("serving.md")
+CURL = [command for command in COMMANDS if command.startswith("curl ")]
+
+
+@pytest.fixture
+def demo(server: Served, folder: Path) -> Iterator[Served]:
+    """The server with the run that the page names."""
+    shutil.copytree(RUNS / "translation", folder / "demo")
+    yield server
+    shutil.rmtree(folder / "demo")
+
+
+@pytest.mark.parametrize("command", CURL)
+def test_a_request_of_the_page_is_answered(demo: Served, command: str) -> None:
+    assert ADDRESS in command
+    program, *arguments = shlex.split(command.replace(ADDRESS, demo.url))
+    done = subprocess.run([program, "--silent", "--show-error", "--fail-with-body", *arguments], capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "metrics" in command:
+        assert b"# TYPE regard_requests_total counter" in done.stdout
+    elif '"stream": true' in command:
+        assert done.stdout.startswith(b"data: {") and done.stdout.endswith(b"data: [DONE]\n\n")
+    else:
+        assert json.loads(done.stdout)
+
+
+def test_the_python_of_the_page_runs(demo: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    libre, client = python_in("serving.md")
+    for block in (libre, client):
+        exec(compile(block.replace(ADDRESS, demo.url), "docs/serving.md", "exec"), {})
+        assert capsys.readouterr().out.strip()
+
+
+def test_the_commands_of_the_page_are_understood(tmp_path: Path) -> None:
+    others = [shlex.split(command) for command in COMMANDS if command not in CURL]
+    command = typer.main.get_group(app).commands["serve"]
+    assert len(others) >= 5 and {tuple(words[:2]) for words in others} == {("regard", "serve")}
+    for _, _, *arguments in others:
+        command.make_context("serve", arguments)
+
+
+def test_the_image_serves_a_folder_of_runs_as_an_ordinary_user() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    (entry,) = (json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines if line.startswith("ENTRYPOINT "))
+    context = typer.main.get_group(app).commands["serve"].make_context("serve", entry[2:])
+    assert (str(context.params["runs"]), context.params["host"]) == ("/runs", "0.0.0.0")
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    assert all((ROOT / name).exists() and f"!{name}" in (ROOT / ".dockerignore").read_text() for name in copied)
+    assert lines.index("USER regard") < lines.index(f"ENTRYPOINT {json.dumps(entry)}")
 
 
 # --- the end, which the strict server is asked for last ---------------------------------------------------------------

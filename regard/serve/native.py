@@ -110,8 +110,8 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.get("/runs/{run}/examples", responses={**answers(examples.INPUTS), **refusals(400, 404)})
     async def run_examples(run: str) -> dict[str, Any]:
-        """Return a few inputs from the run's own validation data, if it is there. A recipe may name any file as its data,
-        so files are read only for runs that the command line names."""
+        """Return a few inputs from the run's own validation data, if it is there. A recipe may name any file as its
+        data, so files are read only for runs that the command line names."""
         loaded = await desk.run(run)
         if loaded.recipe.data.names and run not in desk.shelf.given:
             return {"examples": []}
