@@ -448,6 +448,18 @@ def test_the_image_serves_a_folder_of_runs_as_an_ordinary_user() -> None:
 # --- the end, which the strict server is asked for last ---------------------------------------------------------------
 
 
+@pytest.mark.slow
+def test_sigterm_refuses_what_takes_too_long() -> None:
+    with serving(RUNS / "translation") as served:
+        many = {"beam": 16, "min_length": 4096, "max_length": 4096}
+        connection = served.send("POST", "/v1/predict", {"run": "translation", "input": ["a"] * 64, "settings": many})
+        wait_for(served, work_open=1)
+        served.process.send_signal(signal.SIGTERM)
+        answer = received(connection)
+        assert answer.status == 503 and "retry-after" in answer.headers
+        assert served.process.wait(PATIENCE) == 0
+
+
 def test_sigterm_finishes_what_is_under_way(strict: Served) -> None:
     wait_for(strict, requests_open=0)
     body = {**LONG, "settings": {"min_length": 300, "max_length": 300}}

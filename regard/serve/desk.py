@@ -70,19 +70,20 @@ class Desk:
     def __init__(self, shelf: Shelf, engine: Engine, limits: Limits) -> None:
         self.shelf, self.engine, self.limits = shelf, engine, limits
         self.pool = ThreadPoolExecutor(limits.waiting, thread_name_prefix="request")
-        self.open = 0  # requests under way
+        self.tickets: set[Ticket] = set()  # of the requests under way
+        self.closes = math.inf  # when the server ends, of time.monotonic()
         self.seconds = 1.0  # that a request takes, about
 
     @asynccontextmanager
     async def ticket(self, request: Request) -> AsyncIterator[Ticket]:
         """Admit a request, whose body has been read, and notice when its client leaves."""
-        if self.engine.closing.is_set():
+        if self.closes < math.inf:
             raise Closing
         if self.open >= self.limits.waiting:
             sentence = f"{self.open} requests are under way, as many as this server takes: ask again later."
             raise Refused(429, sentence, retry_after=max(1, math.ceil(self.seconds)))
         ticket = Ticket(time.monotonic() + self.limits.seconds)
-        self.open += 1
+        self.tickets.add(ticket)
         watcher = asyncio.create_task(notice(request, ticket))
         began = time.monotonic()
         try:
@@ -90,8 +91,19 @@ class Desk:
         finally:
             watcher.cancel()
             ticket.left = True
-            self.open -= 1
+            self.tickets.remove(ticket)
             self.seconds = SLOWNESS * self.seconds + (1 - SLOWNESS) * (time.monotonic() - began)
+
+    @property
+    def open(self) -> int:
+        """Count the requests that are under way."""
+        return len(self.tickets)
+
+    def close(self, seconds: float) -> None:
+        """Admit no more requests, and give those that are under way so many seconds."""
+        self.closes = time.monotonic() + seconds
+        for ticket in self.tickets:
+            ticket.deadline = min(ticket.deadline, self.closes)
 
     async def run(self, name: str) -> Run:
         """Return a run by its name; loading it may take a while."""

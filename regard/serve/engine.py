@@ -49,7 +49,7 @@ class Closing(Exception):
     """The server is shutting down."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Ticket:
     """A request that is under way: until when it is worth working for."""
 

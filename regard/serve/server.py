@@ -20,6 +20,7 @@ from regard.serve.engine import Engine
 from regard.serve.shelf import Shelf
 
 BACKLOG = 2048  # connections that wait to be accepted
+REFUSING = 2.0  # seconds in which requests that took too long are refused, before their connections are cut
 IDLE = 30  # seconds for which a connection is kept open without a request
 
 
@@ -107,4 +108,5 @@ class Server:
 
     def end(self, *_: Any) -> None:
         """Finish what is under way, and end."""
+        self.desk.close(GRACE - REFUSING)
         self.uvicorn.should_exit = True
