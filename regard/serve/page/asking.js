@@ -69,8 +69,8 @@ class Asking {
       this.ask();
     } catch (problem) {
       this.facts.textContent = "";
-      this.inputs.replaceChildren();
-      this.settings.show();
+      this.current = undefined;
+      this.box.hidden = true;
       this.onProblem(problem, () => this.open());
     }
   }
@@ -83,6 +83,7 @@ class Asking {
 
   show(facts) {
     this.current = facts;
+    this.box.hidden = false;
     this.facts.textContent = brief(facts);
     this.settings.show(facts, this.hidden);
     const labels = facts.reads === "pair" ? (PAIRS[facts.task] ?? PAIR) : [this.label || capital(facts.sides[0])];
