@@ -18,8 +18,8 @@ setup: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,peers]' || test -z "$$CI"  # needs a compiler
 	touch $@
 
-tests/node_modules/.ready: Makefile
-	npm install --silent --no-save --no-package-lock --prefix tests axe-core@4.14.0 || test -z "$$CI"  # needs npm
+tests/node_modules/.ready: tests/package.json tests/package-lock.json
+	npm ci --silent --ignore-scripts --prefix tests || test -z "$$CI"  # needs npm
 	mkdir -p tests/node_modules && touch $@
 
 demo: setup

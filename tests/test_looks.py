@@ -307,6 +307,15 @@ def test_weights_that_are_all_small_still_have_arcs(browser: Browser, tmp_path: 
 # files of each look
 
 
+OUTSIDE = """() => {
+  const svg = document.querySelector(".print svg"), frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].filter((text) => {
+    const { left, right, top, bottom, width } = text.getBoundingClientRect();
+    return !width || left < frame.left || right > frame.right || top < frame.top || bottom > frame.bottom;
+  }).map((text) => text.textContent);
+}"""
+
+
 @pytest.mark.parametrize("look", ["map", "grid", "arcs"])
 def test_each_look_is_saved_as_it_is_shown(browser: Browser, tmp_path: Path, look: str) -> None:
     note = Sentence(SHORT.title, SHORT.output, SENTENCE.views, note=SHORT.note)
@@ -336,6 +345,10 @@ def test_each_look_is_saved_as_it_is_shown(browser: Browser, tmp_path: Path, loo
             assert all(abs(weight - weights[1, 2][place]) <= 1 / 500 for place, weight in found.items())
         seen.run("() => dispatchEvent(new Event('beforeprint'))")
         assert seen.page.locator(f".print {shapes}").count() > 5
+        seen.page.emulate_media(media="print")
+        seen.settle()
+        assert seen.run(OUTSIDE) == [], "no word leaves the picture"
+        seen.page.emulate_media(media="screen")
         seen.run("() => dispatchEvent(new Event('afterprint'))")
         assert seen.page.locator(".print svg").count() == 0
 

@@ -19,6 +19,7 @@ COMMANDS = [line.split("  #")[0].strip() for kind, block in BLOCKS if not kind f
 TINY = ["train.steps=2", "train.epochs=0", "train.validate_every=1", "train.warmup=1", "--threads", "1"]
 TESTED_ELSEWHERE = {
     "regard compare --demo translation": "tests/test_compare.py",
+    "regard serve runs/demo": "tests/test_serve.py",
 }
 
 

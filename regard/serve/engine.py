@@ -333,6 +333,7 @@ Made = Callable[[], Work]
 class Engine:
     at_once: int = 64  # most examples that are computed together
     counters: Counters = field(default_factory=Counters)
+    clock: Callable[[], float] = time.perf_counter  # by which computing time is shared out
 
     def __post_init__(self) -> None:
         self.inbox: queue.SimpleQueue[tuple[object, Made, Job] | None] = queue.SimpleQueue()
@@ -392,14 +393,14 @@ class Engine:
                 continue
             key, work = min(self.works.items(), key=lambda pair: pair[1].used)
             weight = min(max(1, len(work.jobs())), MOST_OF_A_SHARE)
-            began = time.perf_counter()
+            began = self.clock()
             try:
                 more = work.advance()
             except Exception as problem:
                 more = False
                 for job in work.jobs():
                     job.fail(problem)
-            took = time.perf_counter() - began
+            took = self.clock() - began
             self.counters.seconds += took
             work.used += took / weight
             if not more:

@@ -175,7 +175,7 @@ async def body_of(request: Request, key: Key) -> dict[str, Any]:
         try:
             fields = parse_qs(content.decode(), keep_blank_values=True, errors="replace", max_num_fields=1000)
         except ValueError:
-            raise UserError("The form is not UTF-8 text in the form of a URL: encode it, or send JSON.") from None
+            raise UserError("The form is not urlencoded UTF-8 text: encode it, or send JSON.") from None
         values = {name: several[0] if len(several) == 1 else several for name, several in fields.items()}
     elif kind in ("application/json", ""):
         try:

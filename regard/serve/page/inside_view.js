@@ -33,6 +33,7 @@ export class InsideView extends LookView {
       this.summary,
       this.charts.element,
     );
+    this.flow.hidden = true; // until it is known whether the run is recurrent
     this.measure.addEventListener("click", () => this.gradients());
   }
 
