@@ -31,7 +31,7 @@ class Asking {
     this.settings = new Settings(() => this.later());
     this.inputs = make("div", { className: "inputs" });
     this.tries = new Tries((example, at) => this.take(example, at));
-    this.box = make("div", { className: "asking" }, this.inputs, this.tries.element, this.settings.element);
+    this.box = make("div", { className: "asking", hidden: true }, this.inputs, this.tries.element, this.settings.element);
     this.run.addEventListener("change", () => this.choose(this.run.value));
     this.inputs.addEventListener("input", ({ target }) => {
       if (target.matches("textarea"))
