@@ -27,6 +27,12 @@ from regard.train.session import Session
 
 HERE = Path(__file__).parent
 AXE = HERE / "node_modules" / "axe-core" / "axe.min.js"
+DROP = """(bytes) => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([new Uint8Array(bytes)], "scene.png", { type: "image/png" }));
+  document.querySelector(".picture-box").dispatchEvent(
+    new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+}"""
 SENTENCE = "the old man sees a dog ."
 HOSTILE = "<img src=x onerror=alert(1)> </script><script>alert(1)</script> \u202egnol &amp; {{7*7}}"
 REFUSED = "Failed to load resource"  # what the browser itself reports of a status above 399
@@ -165,7 +171,8 @@ def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_pat
     file = tmp_path / "scene.png"
     Image.fromarray(next(scenes("test")).draw(16)).save(file)
     seen = opened("use", run="captioning")
-    seen.page.get_by_label("Picture").set_input_files(file)
+    expect(seen.page.get_by_label("Picture")).to_be_visible()
+    seen.run(DROP, list(file.read_bytes()))
     expect(seen.page.get_by_text("scene.png. It is not part of the link.")).to_be_visible()
     drawn(seen)
     expect(seen.page.locator(".answer .answer-text")).to_be_visible()

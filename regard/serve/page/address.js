@@ -54,7 +54,8 @@ class Address extends EventTarget {
     if (!this.timer) this.write();
   }
 
-  write() { // at once, but not again for a while
+  write() {
+    // at once, but not again for a while
     clearTimeout(this.timer);
     this.timer = 0;
     if (!this.pending) return;

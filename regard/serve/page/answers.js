@@ -4,6 +4,7 @@ import { make } from "/show/drawing.js";
 import { barList, barRow, logProb } from "./bars.js";
 
 const CUT = "The input was longer than the model reads, and its end was left out.";
+const MOST_WORDS = 2000; // of a text, that are shown with their tags
 const HUES = 8; // colours of tags, in studio.css
 
 export function answered(found, { question = "", chosen = 0, onChoose } = {}) {
@@ -71,21 +72,15 @@ function labelled({ label, answer, probabilities }) {
 }
 
 function tagged({ words, tags }) {
-  const kinds = [...new Set(tags)].sort();
-  return [
-    make(
-      "div",
-      { className: "tagged" },
-      ...words.map((word, at) =>
-        make(
-          "span",
-          { className: "tag" },
-          make("bdi", {}, word),
-          make("span", { className: `tag-name hue-${kinds.indexOf(tags[at]) % HUES}` }, tags[at] ?? "–"),
-        ),
-      ),
-    ),
-  ];
+  const kinds = [...new Set(tags)].sort(),
+    left = words.length - MOST_WORDS;
+  const shown = words.slice(0, MOST_WORDS).map((word, at) => {
+    const name = make("span", { className: `tag-name hue-${kinds.indexOf(tags[at]) % HUES}` }, tags[at] ?? "–");
+    return make("span", { className: "tag" }, make("bdi", {}, word), name);
+  });
+  const rest =
+    left > 0 ? [make("p", { className: "quiet" }, `${left.toLocaleString("en")} more words are not shown.`)] : [];
+  return [make("div", { className: "tagged" }, ...shown), ...rest];
 }
 
 function placed({ answer, probability, start, end, alternatives = [] }, { question }) {

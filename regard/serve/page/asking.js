@@ -31,7 +31,7 @@ class Asking {
     this.settings = new Settings(() => this.later());
     this.inputs = make("div", { className: "inputs" });
     this.tries = new Tries((example, at) => this.take(example, at));
-    this.box = make("div", { className: "asking" }, this.inputs, this.tries.element, this.settings.element);
+    this.box = make("div", { className: "asking", hidden: true }, this.inputs, this.tries.element, this.settings.element);
     this.run.addEventListener("change", () => this.choose(this.run.value));
     this.inputs.addEventListener("input", ({ target }) => {
       if (target.matches("textarea"))
@@ -69,8 +69,8 @@ class Asking {
       this.ask();
     } catch (problem) {
       this.facts.textContent = "";
-      this.inputs.replaceChildren();
-      this.settings.show();
+      this.current = undefined;
+      this.box.hidden = true;
       this.onProblem(problem, () => this.open());
     }
   }
@@ -83,6 +83,7 @@ class Asking {
 
   show(facts) {
     this.current = facts;
+    this.box.hidden = false;
     this.facts.textContent = brief(facts);
     this.settings.show(facts, this.hidden);
     const labels = facts.reads === "pair" ? (PAIRS[facts.task] ?? PAIR) : [this.label || capital(facts.sides[0])];

@@ -9,6 +9,7 @@ import { importance } from "./importance.js";
 import { Latest } from "./latest.js";
 import { Look } from "./look.js";
 import { brief, can, factsOf, listRuns } from "./runs.js";
+import { SETTINGS } from "./settings.js";
 import { Status } from "./status.js";
 
 const MOST = 6; // runs side by side
@@ -50,12 +51,10 @@ class Side {
           `It reads ${run.reads === "pair" ? "pairs of texts" : `a ${run.reads}`}, and the first run does not.`,
         );
       if (!input) return this.refuse("");
-      const seed = run.decoding?.sample ? { seed: address.number("seed", 0) } : {};
       const found = await this.asking.run(async (signal) => {
-        const settings = can(run, "write") ? seed : {};
         const {
           predictions: [entry],
-        } = await post("/v1/predict", { run: run.name, input, settings }, { signal });
+        } = await post("/v1/predict", { run: run.name, input }, { signal });
         this.status.clear();
         this.answer.replaceChildren(answered(entry, { question: typeof input === "string" ? input : "" }));
         const seen = can(run, "look") ? await post("/v1/look", { run: run.name, input }, { signal }) : undefined;
@@ -70,7 +69,7 @@ class Side {
 
   async show({ entry, seen }) {
     if (!seen) return this.look.clear();
-    if ("label" in entry && !("picture" in seen)) {
+    if (("label" in entry || "number" in entry) && !("picture" in seen)) {
       this.look.clear();
       this.looked.replaceChildren(await importance(seen));
     } else await this.look.show("output" in seen ? { ...seen, output: "" } : seen);
@@ -105,17 +104,7 @@ export class CompareView {
       onAsk: (asked) => this.ask(asked),
       onWait: (text) => this.status.busy(text),
       onProblem: (problem, again) => this.status.problem(problem, again),
-      hidden: [
-        "beam",
-        "n_best",
-        "length_penalty",
-        "temperature",
-        "top_k",
-        "top_p",
-        "min_length",
-        "max_length",
-        "no_repeat",
-      ],
+      hidden: SETTINGS, // each run decodes with its own
     });
     try {
       const runs = await this.listing.run((signal) => listRuns(signal));

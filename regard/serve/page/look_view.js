@@ -7,20 +7,8 @@ import { asking } from "./asking.js";
 import { Latest, Pause } from "./latest.js";
 import { Look } from "./look.js";
 import { can } from "./runs.js";
+import { SETTINGS } from "./settings.js";
 import { Status } from "./status.js";
-
-const SETTINGS = [
-  "beam",
-  "n_best",
-  "length_penalty",
-  "temperature",
-  "top_k",
-  "top_p",
-  "seed",
-  "min_length",
-  "max_length",
-  "no_repeat",
-];
 
 export class LookView {
   constructor(panel, { kind, name }) {

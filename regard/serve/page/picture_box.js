@@ -25,13 +25,11 @@ export class PictureBox {
       ),
     );
     this.file.addEventListener("change", () => this.take(this.file.files[0]));
-    this.element.addEventListener("dragover", (event) => (event.preventDefault(), this.element.classList.add("over")));
-    this.element.addEventListener("dragleave", () => this.element.classList.remove("over"));
-    this.element.addEventListener("drop", (event) => {
-      event.preventDefault();
-      this.element.classList.remove("over");
-      this.take(event.dataTransfer.files[0]);
-    });
+    const over = (is) => this.element.classList.toggle("over", is);
+    const on = (name, act) => document.addEventListener(name, (event) => this.element.checkVisibility() && act(event)); // anywhere on the page
+    on("dragover", (event) => (event.preventDefault(), over(true)));
+    on("dragleave", () => over(false));
+    on("drop", (event) => (event.preventDefault(), over(false), this.take(event.dataTransfer.files[0])));
     document.addEventListener("paste", ({ clipboardData }) => {
       const pasted = [...clipboardData.files].find((file) => file.type.startsWith("image/"));
       if (pasted && this.element.checkVisibility()) this.take(pasted);

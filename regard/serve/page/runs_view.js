@@ -68,6 +68,7 @@ export class RunsView {
       this.show(runs);
     } catch (problem) {
       this.table.hidden = true;
+      this.count.textContent = "";
       return this.status.problem(problem, () => this.load());
     }
     if (this.opened && !document.hidden) this.timer = setTimeout(() => this.load(), EVERY);

@@ -17,6 +17,7 @@ const FIELDS = {
   max_length: ["Most tokens (0: automatic)", 0, 4096, 1],
   no_repeat: ["Never repeat n tokens (0: may)", 0, 100, 1],
 };
+export const SETTINGS = Object.keys(FIELDS);
 const WAYS = {
   search: ["beam", "n_best", "length_penalty", "min_length", "max_length", "no_repeat"],
   sample: ["temperature", "top_k", "top_p", "seed", "n_best", "min_length", "max_length", "no_repeat"],
@@ -129,7 +130,7 @@ export class Settings {
   }
 
   forget() {
-    address.set(Object.fromEntries([...Object.keys(FIELDS), "sample"].map((name) => [name, ""])));
+    address.set(Object.fromEntries([...SETTINGS, "sample"].map((name) => [name, ""])));
     this.draw();
     this.onChange();
   }

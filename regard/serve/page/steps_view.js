@@ -142,10 +142,12 @@ export class StepsView {
       ),
     );
     this.facts.textContent = `log-probability ${logProb(found.score)} · ${found.finished ? "ended by itself" : "ended at the limit of its length"}`;
+    const undone = this.forced.element.contains(document.activeElement);
     this.forced.show(found.steps);
     this.files.replaceChildren(this.saveJson());
     this.player.show(address.number("step", 1) - 1, found.steps.length);
     this.at(this.player.at);
+    if (undone && this.forced.element.hidden) this.output.querySelector("[tabindex='0']").focus();
   }
 
   saveJson() {
@@ -179,9 +181,11 @@ export class StepsView {
       " → ",
       make("b", {}, make("bdi", {}, step.chosen.token)),
     );
+    const focused = this.likely.contains(document.activeElement);
     this.likely.replaceChildren(
       ...this.candidates(step).map((each) => this.candidate(each, step.chosen.id === each.id)),
     );
+    if (focused) this.likely.querySelector(".chosen")?.focus();
     this.tree.show(this.found.tree, at);
   }
 
