@@ -22,6 +22,7 @@ from serving import RUNS, Served, serving
 import regard
 from regard.run import Run
 from regard.serve.completions import Stops
+from regard.serve.libretranslate import Lines
 
 SENTENCES = ["The book was boring .", "The old man is not good .", "Anna slept in the zoo ."]
 KEY = "a key"
@@ -119,6 +120,10 @@ def ask(server: Served, **values: Any) -> Any:
     answer = server.post("/translate", {"source": "en", "target": "fr", **values})
     assert answer.status == 200, answer.content
     return answer.json
+
+
+def test_lines_are_read_without_their_ends_wherever_they_were_written() -> None:
+    assert Lines("one\r\n\r\n  \n two\n").filled == {0: "one", 3: " two"}
 
 
 def test_texts_keep_their_lines_and_lists_their_order(server: Served, translator: Run) -> None:
