@@ -21,7 +21,9 @@ def test_the_wheel_holds_the_package_its_recipes_and_pages_and_nothing_else(tmp_
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     wanted = {str(path.relative_to(source)) for path in (source / "regard").rglob("*") if path.is_file()}
-    assert names == {name for name in wanted if Path(name).suffix in (".py", ".toml", ".html", ".js", ".css", ".svg", ".typed")}
+    assert names == {
+        name for name in wanted if Path(name).suffix in (".py", ".toml", ".html", ".js", ".css", ".svg", ".typed")
+    }
     assert "regard/recipes/demo-rnnsearch.toml" in names and "regard/py.typed" in names
     check = [sys.executable, "-m", "twine", "check", "--strict", *map(str, (tmp_path / "dist").iterdir())]
     done = subprocess.run(check, capture_output=True, text=True)
