@@ -156,12 +156,14 @@ def test_the_pages_documentation_needs_nothing_from_elsewhere(server: Served) ->
 )
 def test_a_client_that_is_killed_leaves_nothing_behind(server: Served, path: str, body: Any) -> None:
     wait_for(server, requests_open=0, work_open=0)
+    steps = server.metric("decoding_steps_total")
     connection = server.send("POST", path, body)
     wait_for(server, requests_open=1, work_open=1)
     assert connection.sock is not None
     connection.sock.close()
     connection.close()
     wait_for(server, requests_open=0, work_open=0)
+    assert server.metric("decoding_steps_total") - steps < 3000  # the decode did not go to its end
 
 
 def test_a_stream_that_is_closed_in_the_middle_ends_the_decode(server: Served) -> None:
@@ -170,9 +172,11 @@ def test_a_stream_that_is_closed_in_the_middle_ends_the_decode(server: Served) -
     response = connection.getresponse()
     assert response.readline().startswith(b"data: {")
     assert server.metric("work_open") == 1
+    steps = server.metric("decoding_steps_total")
     response.close()
     connection.close()
     wait_for(server, requests_open=0, work_open=0)
+    assert server.metric("decoding_steps_total") - steps < 1000
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
