@@ -553,7 +553,10 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
+FORMS = ("use, tags", "use, a text", "use, a picture")  # what they share with others is tested there
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in FORMS)) for each in VIEWS])
 def test_every_view_fits_a_phone_and_axe_finds_nothing_serious(opened: Opener, name: str) -> None:
     parts, shown = VIEWS[name]
     seen = opened(name.partition(",")[0], color_scheme="light", **parts)
