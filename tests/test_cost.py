@@ -18,7 +18,7 @@ from regard.compare.measure import speed
 from regard.data.batches import Encoded
 from regard.data.fields import SPELT
 from regard.interface import BOS, EOS, PAD, Batch, Fits, Ids, Label, Loss, Padded, Picture, Shapes, TagIds, UserError
-from regard.layers.attention import Attention, Scaled
+from regard.layers.attention import SHORT_TO_LEARN, Attention, Scaled
 from regard.layers.cells import CELLS
 from regard.layers.encoders import LETTER_DIM
 from regard.layers.fast.switch import plain
@@ -407,14 +407,15 @@ def counted(part: nn.Module, *given: Any) -> int:
 
 
 def test_inside_a_kernel_nothing_would_be_counted() -> None:
-    x = torch.randn(BATCH, TARGET, EMBEDDING, requires_grad=True)
+    time = SHORT_TO_LEARN + 1  # shorter sequences learn by plain products
+    x = torch.randn(BATCH, time, EMBEDDING, requires_grad=True)
     lstm = Recurrent(cell=CELLS["lstm"], input_dim=EMBEDDING, hidden=HIDDEN)
-    attention, each = Attention(score=Scaled()), x[:, None]  # (batch, heads, target, embedding)
+    attention, each = Attention(score=Scaled()), x[:, None]  # (batch, heads, time, embedding)
     looked = (each, attention.memory(each, each))
     assert counted(lstm, x) == counted(attention, *looked) == 0
     with plain():
-        assert counted(lstm, x) == recurrence("lstm", TARGET, EMBEDDING)
-        assert counted(attention, *looked) == 2 * product(BATCH * TARGET, EMBEDDING, TARGET)
+        assert counted(lstm, x) == recurrence("lstm", time, EMBEDDING)
+        assert counted(attention, *looked) == 2 * product(BATCH * time, EMBEDDING, time)
     assert counted(lstm, x) == 0
 
 

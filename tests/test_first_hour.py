@@ -245,6 +245,7 @@ HELP = {
     "look": ("Show", "text", "a heat map or a page"),
     "score": ("Score", "test file", "BLEU, perplexity or accuracy"),
     "compare": ("Train", "recipe, or take runs", "report"),
+    "serve": ("Serve", "runs", "a page and an API"),
     "export": ("Export", "run's model", "ARPA, Hugging Face, CTranslate2 or ONNX"),
     "import": ("Import", "ARPA file or a Hugging Face folder", "run folder"),
     "runs": ("List", "runs in a folder", "model, score, size and state"),

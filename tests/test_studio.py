@@ -346,7 +346,10 @@ def test_the_flow_of_gradients_is_drawn(opened: Opener) -> None:
     with seen.page.expect_response("**/v1/gradients") as asked:
         seen.page.get_by_role("button", name="Measure gradient flow").click()
     found = asked.value.json()
-    expect(seen.page.locator(".chart svg")).to_have_count(len(found["charts"]), timeout=20000)
+    layers = ["encoder 1 →", "encoder 1 ←", "decoder 1"]
+    titles = [f"{what} {layer}" for what in ("Gradient norm in", "Gates of") for layer in layers]
+    assert [chart["title"] for chart in found["charts"]] == titles
+    expect(seen.page.locator(".chart svg")).to_have_count(len(titles))
     expect(seen.page.locator(".flow")).to_contain_text(found["summary"])
     assert all(len(curve["at"]) == len(curve["values"]) for chart in found["charts"] for curve in chart["curves"])
 
@@ -413,22 +416,47 @@ def test_a_curve_grows_while_a_run_trains(opened: Opener, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "parts", "shown", "last"),
+    ("view", "parts", "shown", "signs"),
     [
-        ("use", {"run": "translation", "beam": 3, "alternative": 1, "row": 2}, ".answer", ".looked[data-drawn]"),
-        ("steps", {"run": "translation", "forced": "6,46", "step": 3}, ".replay", ".replay"),
-        ("attention", {"run": "language", "head": "2", "row": 3}, ".looked", ".looked[data-drawn]"),
-        ("compare", {"run": "translation", "with_": ["tagging"]}, ".beside", ".looked[data-drawn]"),
+        (
+            "use",
+            {"run": "translation", "beam": 3, "alternative": 1, "row": 2},
+            ".answer",
+            [".alternatives li:nth-child(2):nth-last-child(2) [aria-pressed=true]", ".words.rows :nth-child(3).chosen"],
+        ),
+        (
+            "steps",
+            {"run": "translation", "forced": "6,46", "step": 3},
+            ".replay",
+            [".tokens li:nth-child(3).now", ".tokens li:nth-child(2).is-forced"],
+        ),
+        (
+            "attention",
+            {"run": "language", "head": "2", "row": 3},
+            ".looked",
+            [".head .choices label:has(input[value='2']:checked)", ".words.rows :nth-child(4).chosen"],
+        ),
+        (
+            "compare",
+            {"run": "translation", "with_": ["tagging"]},
+            ".beside",
+            [".side:nth-child(1) .looked[data-drawn]", ".side:nth-child(2):last-child .tagged"],
+        ),
     ],
 )
-def test_a_link_restores_the_screen(opened: Opener, view: str, parts: dict[str, Any], shown: str, last: str) -> None:
+def test_a_link_restores_the_screen(
+    opened: Opener, view: str, parts: dict[str, Any], shown: str, signs: list[str]
+) -> None:
     seen = opened(view, text=SENTENCE, **parts)
     screen = """(shown) => JSON.stringify([document.querySelector(shown)?.innerText,
       [...document.querySelectorAll("main :is(input, textarea, select)")].map((each) => [each.value, each.checked])])"""
-    expect(seen.page.locator(last)).to_be_visible()
+    for sign in signs:  # of what the link asks for
+        expect(seen.page.locator(sign)).to_be_visible()
     before = seen.run(screen, shown)
     seen.page.reload()
     seen.page.wait_for_function(f"([shown, before]) => ({screen})(shown) === before", arg=[shown, before])
+    for sign in signs:
+        expect(seen.page.locator(sign)).to_be_visible()
     restored = parse_qs(seen.run("() => location.hash").partition("?")[2])
     assert restored == {"text": [SENTENCE]} | {
         name.rstrip("_"): value if isinstance(value, list) else [str(value)] for name, value in parts.items()
@@ -525,7 +553,10 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
+FORMS = ("use, tags", "use, a text", "use, a picture")  # what they share with others is tested there
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in FORMS)) for each in VIEWS])
 def test_every_view_fits_a_phone_and_axe_finds_nothing_serious(opened: Opener, name: str) -> None:
     parts, shown = VIEWS[name]
     seen = opened(name.partition(",")[0], color_scheme="light", **parts)

@@ -37,7 +37,7 @@ def serve(
     precision: ProductPrecision = "fp32",
     trust_code: TrustCode = False,
 ) -> None:
-    """Serve a page and an API: use runs in a browser, and see why they answer as they do.
+    """Serve runs with a page and an API, to use and look into them.
 
     The API speaks LibreTranslate's and OpenAI's protocols, so that their clients work with your models; docs/serving.md
     describes it. Only programs on this machine can reach it, unless --host says otherwise.

@@ -8,6 +8,7 @@ import binascii
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -162,7 +163,7 @@ def routes(desk: Desk) -> APIRouter:
         async with desk.ticket(request) as ticket:
             run = await desk.run(asked.run)
             # a copy of the model, in another thread: it takes seconds, in which the engine has other things to do
-            found = await desk.before_deadline(ticket, desk.in_thread(partial(gradient_flow, run)))
+            found = await desk.before_deadline(ticket, desk.in_thread(partial(gradient_flow, run, desk.shelf.loading)))
         return {"run": asked.run, **found}
 
     @router.post("/steps", responses={**answers(examples.STEPS), **asking})
@@ -196,12 +197,14 @@ def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
     return picture_facts(shown) if isinstance(shown, Captioned) else sentence_facts(shown)
 
 
-def gradient_flow(run: Run) -> dict[str, Any]:
-    """Return the summary and the charts of gradient norms and gates."""
+def gradient_flow(run: Run, lock: Lock) -> dict[str, Any]:
+    """Return the summary and the charts of gradient norms and gates. Nothing else may build a model meanwhile, since
+    its first weights come from PyTorch's one random generator."""
     from regard.look.gradient_report import gradient_sections, summary
     from regard.look.gradients import reach
 
-    found = reach(run)
+    with lock:
+        found = reach(run)
     charts = [drawn(chart) for section in gradient_sections(found) for chart in section.charts]
     return {"summary": summary(found), "charts": charts}
 
