@@ -41,6 +41,8 @@ CASES = {
 }
 # nothing that ends by itself before somebody looks
 LONG = {"run": "language", "input": ["a"] * 16, "settings": {"min_length": 4096, "max_length": 4096}}
+MOST = {"beam": 16, "min_length": 4096, "max_length": 4096}
+LONGEST = {"run": "translation", "input": ["a"] * 64, "settings": MOST}  # minutes, on any processor
 KEY = "clé-1"
 TIMEOUT = 4  # seconds, of the server that is strict
 
@@ -217,7 +219,7 @@ def test_a_body_that_is_too_large_is_refused_whether_or_not_its_length_is_given(
 
 def test_requests_beyond_those_that_may_wait_are_asked_to_come_later(strict: Served) -> None:
     wait_for(strict, requests_open=0)
-    waiting = [strict.send("POST", "/v1/predict", LONG) for _ in range(2)]
+    waiting = [strict.send("POST", "/v1/predict", LONGEST) for _ in range(2)]
     wait_for(strict, requests_open=2)
     refused = strict.post("/v1/completions", {"model": "language", "prompt": "a"})
     assert refused.status == 429 and int(refused.headers["retry-after"]) >= 1
@@ -455,8 +457,7 @@ def test_the_image_serves_a_folder_of_runs_as_an_ordinary_user() -> None:
 @pytest.mark.slow
 def test_sigterm_refuses_what_takes_too_long() -> None:
     with serving(RUNS / "translation") as served:
-        many = {"beam": 16, "min_length": 4096, "max_length": 4096}
-        connection = served.send("POST", "/v1/predict", {"run": "translation", "input": ["a"] * 64, "settings": many})
+        connection = served.send("POST", "/v1/predict", LONGEST)
         wait_for(served, work_open=1)
         served.process.send_signal(signal.SIGTERM)
         answer = received(connection)
