@@ -15,6 +15,9 @@ from regard.cli.shell import command, err, out
 from regard.config import UserError, counted
 
 PORT = 8080
+# PyTorch keeps a kernel for each shape of a product that has occurred. Requests come in many, and with its usual
+# capacities of about a thousand the memory of a server grows by a quarter before it stays the same.
+KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "32"}
 
 
 @command
@@ -42,6 +45,8 @@ def serve(
     The API speaks LibreTranslate's and OpenAI's protocols, so that their clients work with your models; docs/serving.md
     describes it. Only programs on this machine can reach it, unless --host says otherwise.
     """
+    for name, capacity in KERNELS_KEPT.items():
+        os.environ.setdefault(name, capacity)  # before torch is loaded, which reads them
     from regard import load, machine
     from regard.serve.desk import Limits
     from regard.serve.server import Server
