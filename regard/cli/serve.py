@@ -45,12 +45,6 @@ def serve(
     The API speaks LibreTranslate's and OpenAI's protocols, so that their clients work with your models; docs/serving.md
     describes it. Only programs on this machine can reach it, unless --host says otherwise.
     """
-    for name, capacity in KERNELS_KEPT.items():
-        os.environ.setdefault(name, capacity)  # before torch is loaded, which reads them
-    from regard import load, machine
-    from regard.serve.desk import Limits
-    from regard.serve.server import Server
-
     if not runs_given and runs is None:
         raise UserError("There is no run to serve: give run folders, or --runs with the folder that holds your runs.")
     if not 0 <= port < 1 << 16:
@@ -58,6 +52,12 @@ def serve(
     for name, number in (("--batch-size", batch_size), ("--waiting", waiting), ("--timeout", timeout)):
         if not number > 0:
             raise UserError(f"{name} {number:g} must be above 0.")
+    for name, capacity in KERNELS_KEPT.items():
+        os.environ.setdefault(name, capacity)  # before torch is loaded, which reads them
+    from regard import load, machine
+    from regard.serve.desk import Limits
+    from regard.serve.server import Server
+
     machine.use_threads(threads)
     opened = partial(load, device=device, precision=precision, trust_code=trust_code)
     server = Server(
