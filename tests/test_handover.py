@@ -85,7 +85,7 @@ def made(path: Path, model: dict[str, Any], task: str = "translation", **tokens:
 
 def trained(path: Path, model: dict[str, Any]) -> Run:
     pairs = examples(1000)
-    train = {"steps": 300, "batch_tokens": 400, "learning_rate": 0.01, "warmup": 20, "validate_every": 300}
+    train = {"steps": 700, "batch_tokens": 400, "learning_rate": 0.01, "warmup": 20, "validate_every": 700}
     recipe = {"task": "translation", "tokens": {"kind": "bpe", "size": 300}, "model": {**model, "dropout": 0.0}}
     return regard.train({**recipe, "train": train}, path, data=pairs, valid=pairs[:30], progress=False)
 
