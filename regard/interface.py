@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.config import UserError as UserError
 
 PAD, BOS, EOS, UNK = range(4)
+BLANK = PAD  # of CTC: no token is emitted here
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 Tree = Any  # tensors inside tuples, lists, dicts and dataclasses, as deep as a model likes
@@ -210,6 +211,13 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Frames:
+    """A recording, cut into overlapping windows of equal length: the energies of `width` frequency bands each."""
+
+    width: int
+
+
+@dataclass(frozen=True)
 class Scalar:
     """One number for the whole example."""
 
@@ -224,7 +232,7 @@ class Span:
     """Where an answer begins and ends in the source."""
 
 
-Shape = Numbered | Picture | Scalar | Choice | Span
+Shape = Numbered | Picture | Frames | Scalar | Choice | Span
 
 
 @dataclass(frozen=True)
@@ -345,6 +353,14 @@ class Generates(Protocol):
 
 
 @runtime_checkable
+class Emits(Protocol):
+    """Emits a token or BLANK at each step over the source: ln p, (batch, steps, vocab), with the mask of real steps. A
+    text is what is left when repeats are merged and blanks removed (CTC)."""
+
+    def emit(self, batch: Batch) -> Padded: ...
+
+
+@runtime_checkable
 class Narrows(Protocol):
     """Generates text of fewer types: `narrowed(ids)` is the same model with logits of these types only: (rows, ids)."""
 
@@ -456,6 +472,7 @@ class Inside:
     recurrences: tuple[SeenRecurrence, ...] = ()
     reader: nn.Module | None = None  # turns its input (the source, where there is one) into vectors
     vectors: nn.Module | None = None  # the Embedding inside the reader
+    stride: int = 1  # source positions per state of the encoder, where neighbours are joined (subsampling)
 
     def of_kind(self, kind: str) -> list[SeenAttention]:
         return [seen for seen in self.attentions if seen.kind == kind]

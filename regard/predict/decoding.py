@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from regard.config import Bound, Count, Positive, Settings, UserError, between
 
@@ -55,6 +55,14 @@ class Decoding(Settings):
         return self.n_best if self.sample else self.beam
 
 
+class Timed(NamedTuple):
+    """A word, and where it is in a recording, in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
 @dataclass(frozen=True)
 class Prediction:
     text: str
@@ -63,4 +71,5 @@ class Prediction:
     alternatives: tuple[Prediction, ...] = ()  # the rest of the n-best list
     cut: bool = False  # whether the line was longer than the model or longest_source allows, and was cut
     probabilities: dict[str, float] | None = None  # of every label, for classification, or of every choice
+    times: tuple[Timed, ...] | None = None  # of each word, for a recording
     place: tuple[int, int] | None = None  # where an answer starts and ends in its text, in characters
