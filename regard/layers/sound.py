@@ -81,3 +81,16 @@ class PyramidalEncoder(SoundEncoder):
             states, _ = recurrent(x.values, x.mask)
             x = Padded(self.dropout(states), x.mask)
         return Encoded(x.values, x.mask, (), x.values)
+
+
+class FrameReader(nn.Module):
+    """Reads subsampled frames, which are vectors already, where other encoders embed words."""
+
+    beside: tuple[str, ...] = ()
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.output_dim = dim
+
+    def forward(self, frames: Tensor, *beside: Tensor) -> Tensor:
+        return frames

@@ -19,6 +19,7 @@ from regard.interface import (
     PAD,
     Batch,
     Choice,
+    Frames,
     Inside,
     Label,
     Loss,
@@ -31,12 +32,22 @@ from regard.interface import (
 )
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
-from regard.layers.encoders import Embedding, Encoded, Spelling, WordReader, extra_states, prompt_length
+from regard.layers.encoders import (
+    Embedding,
+    Encoded,
+    SoundEncoder,
+    Spelling,
+    WordReader,
+    extra_states,
+    prompt_length,
+)
 from regard.layers.heads import AdaptiveHead, SoftmaxHead
 from regard.layers.inside import attentions_in, inside_of, recurrences_in, seen
+from regard.layers.sound import FrameReader, SubsampledEncoder, Subsampling
 from regard.models.design import size_of
 
 APART = "A model for multiple choice reads each answer by itself, so it has no one sequence of states"
+HALVINGS = 2  # of the number of frames, before an encoder reads them: a state covers 40 ms
 SPREAD = 0.3  # initial scale of word vectors: small, so that rare words are not noise
 
 
@@ -298,12 +309,22 @@ def without(encoded: Encoded, extra: int) -> Encoded:
 
 def reader(
     shapes: Shapes, *, dim: int, letters: int = 0, dropout: float = 0.0, word_dropout: float = 0.0
-) -> WordReader:
+) -> WordReader | FrameReader:
+    """Build what reads the source: words, or frames, which `headed` subsamples first."""
+    if isinstance(shapes.source, Frames):
+        return FrameReader(dim)
     return WordReader(
         embed=Embedding(vocab=size_of(shapes.source), dim=dim, dropout=dropout, spread=SPREAD),
         spelling=Spelling(filters=letters, dropout=dropout) if letters and isinstance(shapes.target, TagIds) else None,
         hidden_words=word_dropout,
     )
+
+
+def listening(encoder: nn.Module, width: int, *, dim: int, dropout: float) -> SubsampledEncoder:
+    """Put convolutions before an encoder that reads frames, and whose states are `dim` wide."""
+    read = next(part.output_dim for part in encoder.modules() if isinstance(part, FrameReader))
+    fewer = Subsampling(width=width, dim=read, halvings=HALVINGS, dropout=dropout)
+    return SubsampledEncoder(subsampling=fewer, encoder=encoder, dim=dim)
 
 
 def headed(
@@ -318,7 +339,10 @@ def headed(
     longest: int | None = None,
 ) -> EncoderWithHead:
     """Combine an encoder, whose states are `dim` wide, with the head that the target needs: for a label, a number,
-    tags, a choice or a span. `longest` is the encoder's maximum length in tokens; None: no limit."""
+    tags, a choice or a span. `longest` is the encoder's maximum length in tokens; None: no limit. An encoder of frames
+    reads them subsampled."""
+    if isinstance(shapes.source, Frames) and not isinstance(encoder, SoundEncoder):
+        encoder = listening(encoder, shapes.source.width, dim=dim, dropout=dropout)
     if isinstance(shapes.target, TagIds):
         tags = TagHead(dim=dim, tags=shapes.target.size, chain=chain, dropout=dropout)
         return Tagger(encoder, tags, beside=beside, longest=longest)

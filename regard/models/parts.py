@@ -15,6 +15,7 @@ from regard.layers.heads import SoftmaxHead
 from regard.layers.pooling import POOLS
 from regard.layers.positions import PositionName, Positions, position
 from regard.layers.recurrent import Recurrent, Skip
+from regard.layers.sound import FrameReader
 from regard.layers.transformer import Stack
 from regard.models.design import size_of
 from regard.models.encoder_head import EncoderWithHead, headed, reader
@@ -56,12 +57,18 @@ class NamingSettings(Settings):
     word_dropout: Share = 0.0  # word dropout: share of the words that are hidden in training
 
 
-def reader_of(config: NamingSettings, shapes: Shapes, *, dim: int, dropout: float = 0.0) -> WordReader:
+def reader_of(config: NamingSettings, shapes: Shapes, *, dim: int, dropout: float = 0.0) -> WordReader | FrameReader:
     return reader(shapes, dim=dim, letters=config.letters, dropout=dropout, word_dropout=config.word_dropout)
 
 
 def headed_of(
-    config: Any, encoder: nn.Module, read: WordReader, shapes: Shapes, *, dim: int, longest: int | None = None
+    config: Any,
+    encoder: nn.Module,
+    read: WordReader | FrameReader,
+    shapes: Shapes,
+    *,
+    dim: int,
+    longest: int | None = None,
 ) -> EncoderWithHead:
     """Combine an encoder with the embedding `read` and the head that the target needs, by pool, head and dropout."""
     return headed(

@@ -31,7 +31,7 @@ from regard.predict.transcribing import log_prob_of_each_transcript, times_of_te
 from regard.run import Run
 from regard.score.gold import Gold
 from regard.score.nearest_spectrum import NearestSpectrum
-from regard.score.recognition import CER, TIMING, WER, equally_spaced, score_transcripts
+from regard.score.recognition import RECOGNITION_METRICS, TIMING, WER, equally_spaced, score_transcripts
 from regard.show.sound_page import sound_page
 from regard.tasks import Task, Words, nothing
 from regard.tasks import entry as usual_entry
@@ -122,8 +122,7 @@ def placed(run: Run, examples: Sequence[tuple[Any, str]]) -> list[Any]:
 
 def gold_times(utterances: Sequence[Any]) -> Gold:
     spans = tuple(np.array(each.spans) for each in utterances)
-    lengths = [each.seconds for each in utterances]
-    even = [equally_spaced(len(each), seconds) for each, seconds in zip(spans, lengths, strict=True)]
+    even = [equally_spaced(each.seconds, len(each.words)) for each in utterances]
     baseline = float(TIMING.of(even, spans))
     return Gold(TIMING, spans, placed, baseline, "words equally spaced")
 
@@ -138,10 +137,10 @@ def demo(run: Run) -> Iterator[Any]:
     references = [text for _, text in examples]
     lengths = [len(text.split()) for text in references]
     yield f"\n{len(examples)} unseen strings of {min(lengths)} to {max(lengths)} words:"
-    for metric in (WER, CER):
+    for metric in RECOGNITION_METRICS:
         yield f"  {metric.name:22} {metric.of(outputs, references):6.2f} %"
-    nearest = NearestSpectrum.fitted(islice(data.drawn("train"), FITTED), data.rate, data.bands)
-    guesses = [nearest.transcript(each) for each in utterances]
+    nearest = NearestSpectrum.fit(islice(data.drawn("train"), FITTED), rate=data.rate, bands=data.bands)
+    guesses = nearest.recognise(utterances)
     note = "(a baseline that knows when each word begins and ends)"
     yield f"  {'nearest mean spectrum':22} {WER.of(guesses, references):6.2f} %   {note}"
     known = gold_times(utterances)
@@ -176,7 +175,7 @@ TASK = Task(
     sources={"spoken": Spoken, "recordings": Recordings},
     tokens=TextTokens,
     promises={"loss(batch)": Learns, "start(batch) and step(tokens, state), or emit(batch)": Generates | Emits},
-    metrics=(WER, CER),
+    metrics=RECOGNITION_METRICS,
     model="ctc",
     contenders=("ctc", "las", "speech_transformer"),
     demo_model="ctc",
