@@ -214,8 +214,8 @@ def decoded_sound(content: bytes, name: str) -> Recording:
 
 
 def recording_of(raw: Any, rate: int = RATE) -> Recording:
-    """The recording that is given as a file, or its name, or as samples at this rate: (samples,) or (samples, channels),
-    in floating point from -1 to 1 or in whole numbers of a sound card (int16, int32, uint8)."""
+    """The recording that is given as a file, or its name, or as samples at this rate: (samples,) or (samples,
+    channels), in floating point from -1 to 1 or in whole numbers of a sound card (int16, int32, uint8)."""
     if isinstance(raw, Recording):
         return raw
     if isinstance(raw, str | Path):

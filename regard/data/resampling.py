@@ -1,6 +1,6 @@
 """Resampling: the same sound at another rate, by a polyphase windowed-sinc filter.
 
-    y[n] = Σₖ x[k] h(n · from / to - k)      h(t) = c sinc(c t) · Kaiser window      Smith, "Digital Audio Resampling", 2002
+    y[n] = Σₖ x[k] h(n · from / to - k)   h(t) = c sinc(c t) · Kaiser window   Smith, "Digital Audio Resampling", 2002
 
 The rates are `up` / `down` in lowest terms, so that h is needed at `up` phases only: outputs n, n + up, n + 2 up … all
 use the same weights, at places `down` apart. Everything below 0.84 of the lower Nyquist frequency passes, everything
@@ -59,8 +59,8 @@ def reach(up: int, down: int) -> int:
 
 @lru_cache(maxsize=REMEMBERED)
 def weights(block: int, up: int, down: int) -> Samples:
-    """The weights of some outputs, (phase, weight), of the block of this number: of the 2 · reach + 1 samples around the
-    last one that is not after an output's place. They sum to 1, so that a constant stays the same."""
+    """The weights of some outputs, (phase, weight), of the block of this number: of the 2 · reach + 1 samples around
+    the last one that is not after an output's place. They sum to 1, so that a constant stays the same."""
     half = reach(up, down)
     phases = np.arange(block * TOGETHER, min(up, (block + 1) * TOGETHER))
     time = np.arange(-half, half + 1) - (phases * down % up / up)[:, None]
