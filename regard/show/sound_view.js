@@ -4,7 +4,7 @@ import { Paint, make, themeColours, unpack } from "./drawing.js";
 import { WordsView } from "./words_view.js";
 
 const SECOND = 40; // fewest pixels of a second
-const TICKS = 6; // most marks of the axis after 0
+const TICKS = 7; // most marks of the axis after 0
 const BETWEEN = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60]; // seconds between two of them
 const ROOM = 0.9; // share of the axis after which there is no room for the name of a mark
 const FAINT = 0.02; // share of the largest weight below which a curve has no line
