@@ -73,8 +73,7 @@ def listened(run: Run, raw: Any, target: str | None) -> Listened:
     text = run.predict([piece])[0].text if target is None else target
     tokens = run.tokenizer("target").pieces(text)
     if not tokens:
-        what = "transcribes this recording as silence" if target is None else "is given an empty transcript"
-        raise UserError(f"{run.model_title} {what}, so there is no word to look at: give a target with words in it.")
+        raise UserError("The transcript of this recording is empty: give one with words in it, as the target.")
     cut = piece.seconds + HOP < whole.seconds
     note = f"Only the first {piece.seconds:.1f} s of {whole.seconds:.1f} s are shown." if cut else ""
     return Listened(piece, field.frames(piece).astype(np.float32), text, tokens, inside(run.model).stride, note)
