@@ -22,7 +22,7 @@ from command import ENVIRONMENT, REGARD, Call
 
 import regard
 from regard.data import picture_files
-from regard.data.augmentation import Augmentation, Augmented, cropped, flipped, recoloured
+from regard.data.augmentation import Augmentation, Augmented, augmented, cropped, flipped, recoloured
 from regard.data.batches import Encoded, Examples, Shuffled
 from regard.data.fields import Fields, LabelField
 from regard.data.picture_cache import PictureCache
@@ -506,7 +506,9 @@ def batches(folder: Path, how: Augmentation, seed: int = 3) -> tuple[Shuffled, A
     fields = Fields({"source": field, "target": labels})
     encoded = {"source": Encoded.open(folder, "s"), "target": Encoded.open(folder, "t")}
     plain = Shuffled(Examples(fields, encoded), tokens=64, seed=seed)
-    return plain, Augmented(plain, how, channels=3, seed=seed)
+    changed = augmented(plain, how, field.size, seed)
+    assert isinstance(changed, Augmented)
+    return plain, changed
 
 
 HOWS = (Augmentation(flip=True), Augmentation(crop=2), Augmentation(colour=0.4), Augmentation(True, 2, 0.4))

@@ -15,9 +15,10 @@ from regard.check.examples import LONG
 from regard.check.faults import Checked, Finding, Summary
 from regard.check.scan import too_long
 from regard.config import counted
+from regard.data.labelled_files import files_below
 from regard.data.picture_cache import Size
 from regard.data.picture_files import PictureFile, require_pillow
-from regard.data.picture_sources import files_below, is_npz, is_picture
+from regard.data.picture_sources import is_npz, is_picture
 from regard.data.pictures import pixels_in, size_of
 from regard.data.sources import Line, Split
 from regard.data.tokens import TextTokens

@@ -10,6 +10,7 @@ Pictures are standardised: 0 is the mean of the training pictures, 1 their sprea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,26 +65,23 @@ def recoloured(pictures: Tensor, contrast: Tensor, brightness: Tensor) -> Tensor
 
 
 class Augmented:
-    """Batches of pictures that are changed."""
+    """Batches whose source is changed: `how` is given it, and random numbers."""
 
     carries = 0
 
-    def __init__(self, pictures: Batches, how: Augmentation, *, channels: int, seed: int) -> None:
-        self.pictures, self.how, self.channels, self.seed = pictures, how, channels, seed
+    def __init__(self, batches: Batches, how: Callable[[Padded, np.random.Generator], Padded], *, seed: int) -> None:
+        self.batches, self.how, self.seed = batches, how, seed
 
     def count(self, epoch: int) -> int:
-        return self.pictures.count(epoch)
+        return self.batches.count(epoch)
 
     def get(self, epoch: int, index: int) -> Batch:
-        batch = self.pictures.get(epoch, index)
+        batch = self.batches.get(epoch, index)
         assert batch.source is not None
-        values = batch.source.values  # (batch, height, width · channels)
-        pictures = values.view(*values.shape[:2], -1, self.channels)
-        changed = self.how(pictures, np.random.default_rng([self.seed, epoch, index]))
-        return replace(batch, source=Padded(changed.reshape(values.shape), batch.source.mask))
+        return replace(batch, source=self.how(batch.source, np.random.default_rng([self.seed, epoch, index])))
 
     def stats(self) -> Stats:
-        return self.pictures.stats()
+        return self.batches.stats()
 
 
 def augmented(pictures: Batches, how: Augmentation, size: tuple[int, int, int], seed: int) -> Batches:
@@ -93,4 +91,10 @@ def augmented(pictures: Batches, how: Augmentation, size: tuple[int, int, int], 
         raise UserError(
             f"data.crop = {how.crop} would move a picture of {height} x {width} pixels out of sight: make it smaller."
         )
-    return Augmented(pictures, how, channels=channels, seed=seed) if how else pictures
+
+    def change(side: Padded, random: np.random.Generator) -> Padded:
+        pixels = side.values  # (batch, height, width · channels)
+        changed = how(pixels.view(*pixels.shape[:2], -1, channels), random)
+        return Padded(changed.reshape(pixels.shape), side.mask)
+
+    return Augmented(pictures, change, seed=seed) if how else pictures

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 from regard.config import Positive, between
 from regard.data.fields import Array, TextField
 from regard.data.picture_files import PictureFile
-from regard.data.picture_sources import Pictures, check_channels, columns_of, file_field, is_picture, names_in
+from regard.data.picture_sources import PICTURES, Pictures, check_channels, is_picture
 from regard.data.pictures import read_images
 from regard.data.sources import Line, Source, Split, check_hold_out, only
 from regard.data.text import BETWEEN, Report, content_hash, encodable, is_jsonl, read_fields, refuse_line, whole_lines
@@ -112,7 +112,7 @@ class Captions(Pictures):
     def reading(self, files: Sequence[Path]) -> Source:
         """Another table may have other fields than the training data."""
         (file,) = only(files)
-        path, named = Path(file), {self.source, self.target} - {""} <= names_in(Path(file))
+        path, named = Path(file), {self.source, self.target} - {""} <= PICTURES.names_in(Path(file))
         kept = named and bool(self.source or images_beside(path).is_file())
         source, target = (self.source, self.target) if kept else caption_fields(path)
         return replace(self, train=file, valid=file, hold_out=0.0, source=source, target=target)
@@ -126,13 +126,10 @@ def images_beside(path: Path) -> Path:
 def caption_fields(path: Path) -> tuple[str, str]:
     """The fields of a table that hold the names of pictures, "" where an .npz file has them, and the captions: the
     field with the most words."""
-    columns, header = columns_of(path)
+    columns, header = PICTURES.columns_of(path)
     named = any(is_picture(value) for values in columns.values() for value in values)
-    file = "" if images_beside(path).is_file() and not named else file_field(columns, path)
-    words = {name: sum(len(value.split()) for value in values) for name, values in columns.items() if name != file}
-    if not words:
-        raise UserError(f"{path} has no field beside the names of pictures: add one with captions.")
-    caption = max(words, key=words.__getitem__)
+    file = "" if images_beside(path).is_file() and not named else PICTURES.file_field(columns, path)
+    caption = PICTURES.text_field(columns, file, path)
     return header.get(file, file), header.get(caption, caption)
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import stat
 import tomllib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -36,6 +38,13 @@ REMEDIES = {  # what to do for each system error
 MOST_OF_A_RECIPE = 1 << 17  # bytes
 MOST_PARTS = 200  # of all keys in a line: tomllib takes memory for the square of it
 LINK = "it is a link, and nothing inside a run may be a link"
+DIGEST = 16  # bytes of the hash of a picture or a recording
+REMEMBERED = 1 << 18  # files whose hash is not computed twice
+UNREADABLE: dict[type[Exception], str] = {  # {kind}: what the file should have been
+    FileNotFoundError: "does not exist: check the spelling and the folder",
+    IsADirectoryError: "is a folder, not a {kind}: name a file inside it",
+    PermissionError: "may not be read by you: change its permissions (chmod u+r)",
+}
 
 
 def open_regular(path: Path, *, own: bool = False, pipe: bool = False) -> BinaryIO:
@@ -97,6 +106,33 @@ def reason(problem: BaseException) -> str:
     """Return an error in a few words on one line."""
     words = isinstance(problem, OSError) and problem.strerror or str(problem) or type(problem).__name__
     return words.splitlines()[0]
+
+
+@contextlib.contextmanager
+def refused_as(kind: str, name: object) -> Iterator[None]:
+    """Turn whatever is wrong with a picture or a recording of this name into one sentence.
+
+    A damaged file makes its library raise errors of many kinds: OSError, SyntaxError, struct.error, OverflowError …
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as problem:
+        says = UNREADABLE.get(type(problem), f"cannot be read as a {kind} ({reason(problem)}): replace or remove it")
+        raise UserError(f"{name} {says.replace('{kind}', kind)}.") from None
+
+
+def digest_of(path: Path) -> bytes:
+    """The hash of a file's content."""
+    found = os.stat(path)
+    return _digest(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=REMEMBERED)  # a session needs it several times: what is held out, what has changed, what is decoded
+def _digest(path: Path, size: int, changed: int) -> bytes:
+    with open_regular(path) as file:
+        return hashlib.file_digest(cast(Any, file), "sha256").digest()[:DIGEST]
 
 
 @contextlib.contextmanager

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import make_folder, open_growing, write_whole, writing
+from regard.data.files import DIGEST, make_folder, open_growing, write_whole, writing
 
 Pixels = NDArray[np.uint8]  # (height, width, channels)
 Size = tuple[int, int, int]  # height, width, channels
 NAME = "pictures."  # of the file, before the size
-DIGEST, CHECK = 16, 4  # bytes
+CHECK = 4  # bytes
 
 
 class PictureCache:

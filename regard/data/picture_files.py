@@ -10,23 +10,21 @@ another program. The size in the header is compared with MOST_PIXELS before anyt
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from regard.config import UserError
-from regard.data.files import open_regular, reason
-from regard.data.picture_cache import DIGEST, PictureCache, Pixels, Size
+from regard.data.files import digest_of, open_regular, refused_as
+from regard.data.picture_cache import PictureCache, Pixels, Size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,15 +35,9 @@ MOST_PIXELS = 100_000_000
 ORIENTATION = 0x0112  # the EXIF tag
 FINE = 2  # a JPEG is decoded at no more than this many times the result's side, where its format allows
 GAP = 3.0  # a large picture is first reduced by averaging, to at least this many times the result's size
-REMEMBERED = 1 << 18  # files whose hash is not computed twice
 GREY = ("1", "L", "LA", "I;16", "I;16L", "I;16B", "I", "F")  # Pillow's modes without colours
 CLEAR = ("LA", "PA", "RGBA", "La", "RGBa")  # and those with transparency
 IN_PNG = ("1", "L", "LA", "P", "RGB", "RGBA")
-SAYS: dict[type[Exception], str] = {
-    FileNotFoundError: "does not exist: check the spelling and the folder",
-    IsADirectoryError: "is a folder, not a picture: name a file inside it",
-    PermissionError: "may not be read by you: change its permissions (chmod u+r)",
-}
 
 
 @dataclass(frozen=True)
@@ -65,8 +57,7 @@ class PictureFile:
     def digest(self) -> bytes:
         """The hash of the file's content."""
         with refused(self.path):
-            found = os.stat(self.path)
-            return _digest(self.path, found.st_size, found.st_mtime_ns)
+            return digest_of(self.path)
 
     def tobytes(self) -> bytes:
         """What no other picture has. A file that cannot be read has its name, and is refused when it is decoded."""
@@ -85,25 +76,8 @@ class PictureFile:
         return self.size[0] if self.size else 0
 
 
-@lru_cache(maxsize=REMEMBERED)  # a session needs it several times: what is held out, what has changed, what is decoded
-def _digest(path: Path, size: int, changed: int) -> bytes:
-    with open_regular(path) as file:
-        return hashlib.file_digest(cast(Any, file), "sha256").digest()[:DIGEST]
-
-
-@contextmanager
-def refused(name: object) -> Iterator[None]:
-    """Turn whatever is wrong with a picture of this name into one sentence.
-
-    A damaged file makes Pillow raise errors of many kinds: OSError, SyntaxError, struct.error, OverflowError …
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as problem:
-        says = SAYS.get(type(problem), f"cannot be read as a picture ({reason(problem)}): replace or remove it")
-        raise UserError(f"{name} {says}.") from None
+def refused(name: object) -> AbstractContextManager[None]:
+    return refused_as("picture", name)
 
 
 def read_picture(path: Path, size: Size) -> Pixels:
