@@ -361,6 +361,13 @@ class Emits(Protocol):
 
 
 @runtime_checkable
+class Fuses(Protocol):
+    """Generates text by scores that are added up as they are: `step` returns them in the place of logits."""
+
+    fused: bool
+
+
+@runtime_checkable
 class Narrows(Protocol):
     """Generates text of fewer types: `narrowed(ids)` is the same model with logits of these types only: (rows, ids)."""
 

@@ -18,6 +18,7 @@ from regard.data.tensors import read_tensors, tensor_shapes
 from regard.interface import Fits, UserError
 from regard.layers.fast.packed import Precision, pack
 from regard.models import models_for, no_such_model
+from regard.predict.language_model import with_language_model
 from regard.recipe import Recipe, parse_recipe, refuse_other_code
 from regard.run import Run, build_saved
 from regard.tasks.registry import TASKS
@@ -88,11 +89,19 @@ def open_run(path: str | Path, *, trust_code: bool = False) -> tuple[Folder, Rec
     return folder, recipe, fields
 
 
-def load(path: str | Path, *, device: str = "cpu", precision: Precision = "fp32", trust_code: bool = False) -> Run:
+def load(
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    precision: Precision = "fp32",
+    trust_code: bool = False,
+    lm: str | Path | None = None,
+) -> Run:
     """Load the best checkpoint of a run folder.
 
     precision: of matrix products on a CPU; bf16 and int8 are faster and less exact.
     trust_code: execute the Python files that the run names, even if you have not trained with them.
+    lm: a run of a language model, for a model of recordings: its transcripts are decoded with it (shallow fusion).
     """
     folder, recipe, fields = open_run(path, trust_code=trust_code)
     model = build_saved(recipe, fields, tensor_shapes(folder.best), folder.best)
@@ -110,7 +119,8 @@ def load(path: str | Path, *, device: str = "cpu", precision: Precision = "fp32"
         raise UserError(f"precision {precision} cannot run: this processor faults where it advertises AMX; {remedy}.")
     if place.type == "cpu":
         pack(model, precision)
-    return Run(recipe, fields, model, place, str(folder.path), precision)
+    run = Run(recipe, fields, model, place, str(folder.path), precision)
+    return run if lm is None else with_language_model(run, load(lm, device=device, trust_code=trust_code))
 
 
 def shipped(name: str) -> Path:

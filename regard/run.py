@@ -52,6 +52,7 @@ class Run:
     device: torch.device
     name: str = ""  # the path of its folder
     precision: Precision = "fp32"  # of matrix products
+    lm: Run | None = None  # a language model beside a model of recordings
     decoder: Decoder = generate  # a server puts its own here, which decodes for several requests together
 
     @property

@@ -30,6 +30,7 @@ def predict(
     paths: Annotated[list[str], typer.Argument(metavar="RUN … [FILE | TEXT]")],
     # a run folder, or several (ensemble); a file of inputs, one per line, or a text; by default standard input; for
     # pictures one file or several, folders of them, tables of their names or .npz files
+    lm: Path | None = None,  # speech: the run of a language model, with which transcripts are decoded
     prompt: str | None = None,  # continue this text, and show the continuation as it is generated
     output: Output = None,  # write to a file; by default standard output
     conll: bool = False,  # tagging: write one word and its tag per line, and a blank line after each sentence
@@ -60,7 +61,7 @@ def predict(
     from regard.tasks import nothing
 
     folders, given = runs_and_inputs(paths)
-    runs = load_runs(folders, threads=threads, device=device, precision=precision, trust_code=trust_code)
+    runs = load_runs(folders, threads=threads, device=device, precision=precision, trust_code=trust_code, lm=lm)
     task = runs[0].task
     reads_text = task.inputs is text_lines
     if reads_text:

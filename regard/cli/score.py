@@ -30,7 +30,11 @@ def score(
     source: Path | None = None,  # the sources, one per line
     system: Annotated[tuple[Path, Path] | None, typer.Option(metavar="A B")] = None,
     # compare two files of outputs, without a run: BLEU and a paired bootstrap
-    beam: int | None = None,  # beam size of beam search; by default 5, as in `predict`
+    beam: int | None = None,  # beam size of beam search; by default that of `predict`
+    lm: Path | None = None,  # speech: the run of a language model, with which transcripts are decoded
+    lm_weight: float | None = None,  # speech: weight of the language model, β of shallow fusion
+    length_reward: float | None = None,  # speech: γ, added to the score of an output for each token
+    ctc_weight: float | None = None,  # speech, by attention and CTC: share of CTC in the ranking; 1: CTC alone
     by_length: bool = False,  # BLEU by the number of words in the source
     each: bool = False,  # print the natural log-probability of each line instead, <eos> included
     align: Path | None = None,  # gold alignments, as in 0-0 1-2, one line per pair, for the alignment error rate
@@ -78,9 +82,17 @@ def score(
         )
     if not as_json and precision != "fp32":
         err.print(f"Matrix products are computed in {precision}.")
-    runs = load_runs(folders, threads=threads, device=device, precision=precision, trust_code=trust_code)
+    runs = load_runs(folders, threads=threads, device=device, precision=precision, trust_code=trust_code, lm=lm)
     if template is not None or verbalize or calibrate:
-        others = {"source": source, "beam": beam, "by-length": by_length, "each": each, "align": align, "layer": layer}
+        others = {
+            "source": source,
+            "beam": beam,
+            "lm": lm,
+            "by-length": by_length,
+            "each": each,
+            "align": align,
+            "layer": layer,
+        }
         if given := [name for name, value in {**others, "output": output, "stride": stride}.items() if value]:
             raise UserError(f"--{given[0]} does not go with --template: leave it out.")
         show(
@@ -108,7 +120,9 @@ def score(
         raise UserError(f"-o writes answers, and {task.name} has none: give it with --each, or leave it out.")
     if beam is not None and not answers:
         raise UserError(f"--beam is for answers, and {task.name} has none: leave it out.")
-    how = None if beam is None else decoding(runs[0], {"beam": beam})
+    settings = {"beam": beam, "lm_weight": lm_weight, "length_reward": length_reward, "ctc_weight": ctc_weight}
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    how = decoding(runs[0], chosen) if chosen else None
     rows = list(examples)
     if not rows:
         raise UserError(f"{files[0]} is empty: give at least one {task.words.example}.")

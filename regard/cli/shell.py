@@ -98,11 +98,12 @@ def load_runs(
     device: str = "cpu",
     precision: Precision = "fp32",
     trust_code: bool = False,
+    lm: Path | None = None,
 ) -> list[Run]:
     from regard import load, machine
 
     machine.use_threads(threads)
-    return [load(folder, device=device, precision=precision, trust_code=trust_code) for folder in folders]
+    return [load(folder, device=device, precision=precision, trust_code=trust_code, lm=lm) for folder in folders]
 
 
 def the_task(name: str) -> Task:

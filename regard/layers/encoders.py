@@ -201,9 +201,17 @@ def swapped(source: Padded, prompt: int = 0) -> tuple[Padded, Tensor]:
     return Padded(torch.cat([source.values[:, :prompt], moved], 1), source.mask), (first < lengths)[:, 0]
 
 
+class SoundEncoder(nn.Module):
+    """An encoder of recordings; a state covers `stride` frames."""
+
+    stride: int
+    dim: int  # width of a state
+    extra = 0  # states before those of the recording
+
+
 def extra_states(encoder: nn.Module) -> int:
     """Count the states before those of the sentence's own tokens."""
-    return encoder.extra if isinstance(encoder, TransformerEncoder | CausalEncoder) else 0
+    return encoder.extra if isinstance(encoder, TransformerEncoder | CausalEncoder | SoundEncoder) else 0
 
 
 def add_prompt(encoder: nn.Module, embed: nn.Module, length: int) -> None:

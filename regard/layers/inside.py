@@ -11,7 +11,7 @@ from torch import nn
 from regard.interface import Inside, SeenAttention, SeenRecurrence, SideName
 from regard.layers.attention import Attention
 from regard.layers.cells import Cell
-from regard.layers.encoders import Embedding, RecurrentEncoder
+from regard.layers.encoders import Embedding, RecurrentEncoder, SoundEncoder
 from regard.layers.recurrent import Recurrent
 
 
@@ -56,6 +56,8 @@ def cells_in(module: nn.Module, flipped: bool = False) -> Iterator[tuple[Cell, b
     inside a cell is not a layer."""
     if isinstance(module, Cell):
         yield module, flipped
+    elif isinstance(module, SoundEncoder):
+        return  # its steps are moments, not tokens
     elif isinstance(module, Recurrent):
         flipped ^= module.reverse
         yield from ((cell, flipped) for cell in module.forwards)
@@ -72,4 +74,5 @@ def inside_of(
     """Build an Inside with the `embed` of the reader, if it has one, and the Embedding in it."""
     reader = dict(reads.named_children()).get("embed")
     table = reader if reader is None else dict(reader.named_children()).get("embed", reader)
-    return Inside(attentions, recurrences, reader, table if isinstance(table, Embedding) else None)
+    stride = reads.stride if isinstance(reads, SoundEncoder) else 1
+    return Inside(attentions, recurrences, reader, table if isinstance(table, Embedding) else None, stride)

@@ -21,10 +21,12 @@ from regard.models import (
     cnn,
     convnet,
     convs2s,
+    ctc,
     electra,
     elmo,
     encoder,
     gpt,
+    las,
     neural_lm,
     ngram,
     rnn_lm,
@@ -32,6 +34,7 @@ from regard.models import (
     roberta,
     seq2seq,
     show_attend_tell,
+    speech_transformer,
     t5,
     transformer,
     vit,
@@ -41,9 +44,10 @@ from regard.models.design import Design, own_design
 NAMING = (attentive_birnn, birnn, cnn, convnet, encoder, vit)
 TRANSLATING = (bart, convs2s, rnnsearch, seq2seq, t5, transformer)
 DESCRIBING = (captioner, show_attend_tell)
+TRANSCRIBING = (ctc, las, speech_transformer)
 WRITING = (elmo, gpt, neural_lm, ngram, rnn_lm)
 FILLING = (albert, bert, electra, roberta)
-DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *DESCRIBING, *WRITING, *FILLING)]
+DESIGNS = [module.DESIGN for module in (*NAMING, *TRANSLATING, *DESCRIBING, *TRANSCRIBING, *WRITING, *FILLING)]
 MODELS: dict[str, Design] = {design.name: design for design in sorted(DESIGNS, key=lambda design: design.year)}
 
 
@@ -69,7 +73,7 @@ def no_such_model(name: object, task: str, what: str, known: Sequence[str] = ())
 def abilities(design: Design) -> list[str]:
     """List what a model can do, from the protocols of the models it builds for every kind of target."""
     built: list[nn.Module] = []
-    sources: tuple[interface.Shape, ...] = (interface.Ids(11), interface.Picture(16, 16, 1))
+    sources: tuple[interface.Shape, ...] = (interface.Ids(11), interface.Picture(16, 16, 1), interface.Frames(5))
     one = (interface.Label(5), interface.Scalar(), interface.Choice())  # answer for each example
     targets: tuple[interface.Shape, ...] = (interface.Ids(13), *one, interface.TagIds(5), interface.Span())
     for source, target in product(sources, targets):
@@ -83,6 +87,7 @@ def abilities(design: Design) -> list[str]:
     can = {
         "train": promised(interface.Learns | interface.Fits),
         "generate": promised(interface.Generates),
+        "emit": promised(interface.Emits),
         "score": promised(interface.Scores),
         "attend": any(each.of_kind("cross") or each.of_kind("pooling") for each in inside),
         "classify": promised(interface.Classifies),

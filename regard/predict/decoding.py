@@ -38,6 +38,11 @@ class Decoding(Settings):
     shortlist: Count = (  # translation: vocabulary shortlist: only the k target types most associated with each source
         0  # type of the batch compete, and the k most frequent; scores are renormalised over them; 0: all types
     )
+    lm_weight: Annotated[float, between(0, 10)] = 0.5  # speech, with a language model: β of shallow fusion
+    length_reward: Annotated[float, between(-10, 10)] = 0.0  # speech: γ, added to the score of an output for each token
+    ctc_weight: Annotated[float, between(0, 1)] = (
+        0.3  # speech, by attention and CTC: share of CTC in the ranking; 1: CTC
+    )
     replace_unknown: bool = False  # replace each <unk> by the source word with the highest attention weight
 
     def __post_init__(self) -> None:

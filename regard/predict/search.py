@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interface import BOS, EOS, PAD, Batch, Bounded, Generates, State, UserError, rows_of
+from regard.interface import BOS, EOS, PAD, Batch, Bounded, Fuses, Generates, State, UserError, rows_of
 from regard.predict.decoding import Decoding
 
 IMPOSSIBLE = float("-inf")
@@ -281,7 +281,7 @@ class Search:
         """Write one token of each example, and return the names and hypotheses, best first, of those that ended."""
         assert self.state is not None
         logits, state = self.model.step(self.tokens, self.state)
-        log_probs = log_softmax(logits)
+        log_probs = logits if isinstance(self.model, Fuses) else log_softmax(logits)
         own = log_probs.clone() if self.forced else log_probs
         log_probs = constrain(log_probs, self.written, self.ages.repeat(self.width), self.how)
         for place, token in self._forced_next():

@@ -106,6 +106,7 @@ class Task:
     fills: bool = False  # its inputs have blanks
     checked: bool = True  # `check` can check its data
     aligned: bool = False  # source and target words can be aligned
+    lm: bool = False  # a language model can stand beside its models (shallow fusion)
     mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation
 
     def learn(self, examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any) -> Fields:

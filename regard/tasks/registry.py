@@ -14,10 +14,12 @@ from regard.tasks import (
     pretraining,
     question_answering,
     regression,
+    sounds,
+    speech,
     tagging,
     translation,
 )
 
 WRITE = (translation, language, masked, denoising, pretraining)
-READ = (classification, regression, tagging, multiple_choice, question_answering, pictures, captioning)
+READ = (classification, regression, tagging, multiple_choice, question_answering, pictures, captioning, sounds, speech)
 TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in (*WRITE, *READ)}

@@ -1,0 +1,172 @@
+"""sounds: one label for a recording, such as a keyword, a speaker or what made the sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.check.sounds import check_sounds
+from regard.data.batches import Examples
+from regard.data.fields import LabelField
+from regard.data.in_memory import keep_recordings
+from regard.data.recordings import Recording, header_of, recording_of
+from regard.data.sound_sources import LabelledSounds, sound_files
+from regard.data.sounds import SoundField
+from regard.data.sources import find
+from regard.data.text import encodable, one_line
+from regard.interface import Sample, UserError
+from regard.new.choices import Made, Request
+from regard.new.labelled import new_labelled
+from regard.predict.decoding import Decoding, Prediction
+from regard.predict.inputs import some_at_once
+from regard.predict.labels import labels_of
+from regard.run import Run
+from regard.tasks import nothing
+from regard.tasks.classification import TASK as CLASSIFICATION
+from regard.tasks.classification import LabelCorpus
+from regard.tasks.pictures import NoTokens
+from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
+from regard.train.sounds import SoundReading
+
+AT_ONCE = 64  # recordings
+LONGEST = 10.0  # seconds of a recording that are read for its label
+BATCH = 4000  # frames
+RATES = (8000, 16000)  # samples per second, from which `new` chooses
+LOOKED_AT = 200  # recordings from which it chooses
+
+
+class LabelledSoundCorpus(SoundReading, LabelCorpus):
+    """Recordings and their labels."""
+
+    def validate(self, run: Run, encoded: Sides) -> tuple[Metrics, tuple[Sample, ...]]:
+        """Return the validation loss, the task's metrics and a few labels, from frames that were encoded before."""
+        examples, names = Examples(run.fields, encoded), run.fields.names()
+        outputs = list[str]()
+        for some in some_at_once(range(len(examples)), AT_ONCE):
+            outputs += [label.text for label in labels_of(run, examples.collate(some).to(run.device))]
+        references = [names[number] for number in encoded["target"].tokens.tolist()]
+        found = loss_over(run, examples) | {metric.key: metric.of(outputs, references) for metric in run.task.metrics}
+        return found, tuple(Sample("", *each) for each in islice(zip(references, outputs, strict=True), SHOWN_SAMPLES))
+
+
+def answer(run: Run, raws: Sequence[Any], how: Decoding | None = None, first_line: int = 0) -> list[Prediction]:
+    field = run.fields["source"]
+    assert isinstance(field, SoundField)
+    found = []
+    for some in some_at_once(raws, AT_ONCE):
+        several = [recording_of(raw, field.rate) for raw in some]
+        shorter = [replace(each, end=each.start + LONGEST) if each.seconds > LONGEST else each for each in several]
+        labels = labels_of(run, run.batch(source=shorter))
+        found += [
+            replace(label, cut=short is not whole) for label, short, whole in zip(labels, shorter, several, strict=True)
+        ]
+    return found
+
+
+# --- what both tasks of recordings have --------------------------------------------------------------------------
+
+
+def file_of(raw: Any) -> str:
+    """The file of a recording, in characters that can be written; "" for one that has none."""
+    name = raw.name if isinstance(raw, Recording) else raw
+    return encodable(str(name)) if isinstance(name, str | Path) else ""
+
+
+def with_file(line: str, raw: Any) -> str:
+    """A line of output, with the file of a recording after it."""
+    return line + (f"\t{one_line(file_of(raw))}" if file_of(raw) else "")
+
+
+def entry_of(raw: Any, facts: dict[str, Any]) -> dict[str, Any]:
+    """A line of JSON that begins with the file of a recording, if it has one."""
+    return {**({"file": file_of(raw)} if file_of(raw) else {}), **facts}
+
+
+def inputs(file: Path | None, errors: str = "strict") -> Iterator[Recording]:
+    """The recordings that a file or a folder holds."""
+    if file is None:
+        raise UserError("Recordings are read from files: give some after the run, or a folder, or a table of files.")
+    return iter(sound_files(file))
+
+
+def given(text: str) -> list[Recording]:
+    return list(inputs(Path(text)))
+
+
+def usual_rate(recordings: Sequence[Recording]) -> int:
+    """The rate that most of these files have, and that models are made for; those that cannot be read are left for
+    `check`, unless all are."""
+    rates, problem = list[int](), None
+    for recording in recordings[:: max(1, len(recordings) // LOOKED_AT)]:
+        try:
+            rates.append(header_of(recording.path).rate)
+        except UserError as refused:
+            problem = refused
+    if not rates and problem is not None:
+        raise problem
+    return RATES[-1] if np.median(rates) >= RATES[-1] else RATES[0]
+
+
+# -----------------------------------------------------------------------------------------------------------------
+
+
+def plain(raw: Any, prediction: Prediction) -> str:
+    return with_file(CLASSIFICATION.plain(raw, prediction), raw)
+
+
+def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
+    return entry_of(raw, CLASSIFICATION.entry(raw, prediction))
+
+
+def new(asked: Request) -> Made:
+    """A recipe for a folder of class folders, or a table of files and labels."""
+    asked.refuse("kind", "unit", "second")
+    files = asked.train_and_valid()
+    path = find(files["train"], asked.folder)
+    data = LabelledSounds(**files, source=asked.source or "", target=asked.target or "")
+    rate = usual_rate([recording for _, recording, _ in data.labelled(path, nothing)])
+    data = replace(data, rate=rate, bands=40, mask=True)
+    reasons = {"data.mask": "SpecAugment, a form of data augmentation, helps where recordings are few."}
+    recipe, reasons = new_labelled(asked, data, NoTokens(), reasons)
+    train = replace(recipe.train, epochs=max(30, recipe.train.epochs), batch_tokens=BATCH, learning_rate=2e-3)
+    return replace(recipe, train=train), reasons
+
+
+TOY = [Recording(held=np.full(4000, level, np.float32), held_rate=8000, rate=8000, bands=16) for level in (0.0, 0.5)]
+
+TASK = replace(
+    CLASSIFICATION,
+    name="sounds",
+    about="Recordings, each with a label.",
+    words=replace(
+        CLASSIFICATION.words,
+        example="recording",
+        file="recordings/",
+        units="frames",
+        reads="recording",
+        try_with=" recording.wav",
+    ),
+    fields={"source": SoundField, "target": LabelField},
+    sources={"sounds": LabelledSounds},
+    tokens=NoTokens,
+    model="birnn",
+    contenders=("birnn", "attentive_birnn", "encoder"),
+    toy=((TOY[0], "x"), (TOY[1], "y")),
+    keep=keep_recordings,
+    corpus=LabelledSoundCorpus,
+    new=new,
+    check=check_sounds,
+    answer=answer,
+    plain=plain,
+    entry=entry,
+    demo=nothing,
+    inputs=inputs,
+    given=given,
+    look=nothing,
+    look_closely=nothing,
+)
