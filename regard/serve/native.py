@@ -18,7 +18,10 @@ from regard.config import UserError, fields_of, help_texts
 from regard.data.fields import TextField
 from regard.data.picture_files import decoded
 from regard.data.pictures import PictureField
+from regard.data.recordings import Recording, decoded_sound
+from regard.data.sounds import SoundField
 from regard.interface import Generates
+from regard.look.recordings import first_piece
 from regard.predict.decoding import Decoding
 from regard.predict.inputs import some_at_once
 from regard.predict.text import CHARACTERS, most_read, readable
@@ -31,6 +34,7 @@ from regard.serve.shelf import abilities
 from regard.serve.training import drawn
 from regard.show.attention_page import sentence_facts
 from regard.show.caption_page import Captioned, picture_facts
+from regard.show.sound_page import Transcribed, sound_facts
 from regard.tasks import nothing
 
 SERVER_DECIDES = ("longest_source", "batch_tokens", "shortlist")  # settings of decoding that a request cannot change
@@ -47,8 +51,17 @@ class Picture(Body):
     picture: Annotated[str, Field(description="A picture file, base64.")]
 
 
-Input = Text | Picture
+class Recorded(Body):
+    recording: Annotated[str, Field(description="A sound file (WAV, FLAC, OGG, MP3), base64.")]
+
+
+Input = Text | Picture | Recorded
 Example = str | tuple[str, str]
+WANTED: dict[type, str] = {
+    Picture: '{"picture": "…"} with a file in base64',
+    Recorded: '{"recording": "…"} with a sound file in base64',
+    str: "a text",
+}
 CHOICES: dict[str, Any] = {  # the settings of decoding, as `regard predict` has them
     name: (kind | None, Field(None, description=help_texts(Decoding)[name]))
     for name, kind in fields_of(Decoding).items()
@@ -152,7 +165,8 @@ def routes(desk: Desk) -> APIRouter:
             await desk.in_thread(partial(refuse_unseen, run, raw, target))
             if target is None and isinstance(run.model, Generates) and "source" in run.fields:
                 # with the others that are under way, before the engine's thread looks at it
-                target = (await desk.answer(ticket, run, [raw], None))[0].text
+                read = await desk.in_thread(partial(first_piece, run, raw)) if isinstance(raw, Recording) else raw
+                target = (await desk.answer(ticket, run, [read], None))[0].text
             found: dict[str, Any] = await desk.call(ticket, partial(seen, run, raw, target, asked.kind))
             return found
 
@@ -194,7 +208,12 @@ def seen(run: Run, raw: Any, target: str | None, kind: str) -> dict[str, Any]:
     if run.task.look_closely is nothing:
         raise UserError(f"There is no attention to look at in {run.task.name}: ask for another run, or for gates.")
     shown = run.task.look_closely(run, raw, target)
-    return picture_facts(shown) if isinstance(shown, Captioned) else sentence_facts(shown)
+    match shown:
+        case Captioned():
+            return picture_facts(shown)
+        case Transcribed():
+            return sound_facts(shown)
+    return sentence_facts(shown)
 
 
 def gradient_flow(run: Run, lock: Lock) -> dict[str, Any]:
@@ -213,24 +232,27 @@ def raws_of(run: Run, inputs: Sequence[Input], limits: Limits) -> list[Any]:
     """Return inputs as the run reads them."""
     refuse_many(inputs, limits)
     field = run.fields[next(iter(run.task.fields))]
+    reads = Picture if isinstance(field, PictureField) else Recorded if isinstance(field, SoundField) else str
     raws: list[Any] = []
     for number, each in enumerate(inputs, start=1):
-        if isinstance(field, PictureField) != isinstance(each, Picture):
-            wanted = '{"picture": "…"} with a file in base64' if isinstance(field, PictureField) else "a text"
-            raise UserError(f"Input {number} is not what {run.model_title} reads: give {wanted}.")
-        if isinstance(each, Picture):
-            assert isinstance(field, PictureField)
-            raws.append(decoded(content_of(each.picture), field.size, f"Picture {number}"))
-        else:
-            raws.append(each)
+        if not isinstance(each, reads):
+            raise UserError(f"Input {number} is not what {run.model_title} reads: give {WANTED[reads]}.")
+        match each:
+            case Picture():
+                assert isinstance(field, PictureField)
+                raws.append(decoded(content_of(each.picture, "picture"), field.size, f"Picture {number}"))
+            case Recorded():
+                raws.append(decoded_sound(content_of(each.recording, "recording"), f"Recording {number}"))
+            case _:
+                raws.append(each)
     return raws
 
 
-def content_of(text: str) -> bytes:
+def content_of(text: str, what: str) -> bytes:
     try:
         return base64.b64decode(text.rpartition(",")[2], validate=True)  # a data: URL has a comma before it
     except (binascii.Error, ValueError):
-        raise UserError("The picture is not base64: encode the file's bytes as base64.") from None
+        raise UserError(f"The {what} is not base64: encode the file's bytes as base64.") from None
 
 
 def refuse_many(inputs: Sequence[object], limits: Limits) -> None:

@@ -19,7 +19,7 @@ from regard.checkpoint import Folder
 from regard.config import UserError, is_place, parse
 from regard.data.files import read_toml
 from regard.data.languages import Pair, pair_in
-from regard.interface import Encodes, Generates, Picture
+from regard.interface import Encodes, Frames, Generates, Picture, Shape
 from regard.loading import load
 from regard.look.weights import inside
 from regard.run import Run
@@ -158,13 +158,22 @@ def abilities(run: Run) -> dict[str, Any]:
         "embed": isinstance(model, Encodes),
         "score": task.log_probs is not nothing,
     }
-    reads = "picture" if isinstance(first.shape, Picture) else "pair" if run.recipe.data.paired else "text"
     return {
         "title": run.model_title,
         "precision": run.precision,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "reads": reads,
+        "reads": "pair" if run.recipe.data.paired else kind_of(first.shape),
         "can": [name for name, is_able in found.items() if is_able],
         "decoding": asdict(task.decoding) if task.decoding is not None else None,
         "sides": list(task.words.sides),
     }
+
+
+def kind_of(shape: Shape) -> str:
+    """Return what a side of this shape is given as."""
+    match shape:
+        case Picture():
+            return "picture"
+        case Frames():
+            return "recording"
+    return "text"

@@ -103,6 +103,17 @@ def packed(weights: NDArray[np.uint8]) -> str:
     return b64encode(zlib.compress(weights.tobytes())).decode()
 
 
+def share_facts(weights: NDArray[np.floating]) -> dict[str, object]:
+    """Return weights (heads, words, …) for JSON as shares of the largest of each head and word."""
+    flat = weights.reshape(*weights.shape[:2], -1)
+    most = flat.max(2, keepdims=True)
+    return {
+        "heads": len(weights),
+        "largest": [[round(float(word), 4) for word in head] for head in most[:, :, 0]],
+        "weights": packed(as_bytes(flat / np.where(most > 0, most, 1.0))),
+    }
+
+
 def _view_facts(view: View) -> dict[str, object]:
     return {
         "name": legible(view.name),

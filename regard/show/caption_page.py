@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.show.attention_page import as_bytes, packed
+from regard.show.attention_page import share_facts
 from regard.show.markup import fill_template, inert_json, notebook_cell
 from regard.show.picture_map import DARK, DARKEST, Pixels, png_address, png_text
 from regard.show.text import legible, visible
@@ -74,13 +74,5 @@ def caption_frame(picture: Captioned) -> str:
 
 def _view_facts(view: Places) -> dict[str, object]:
     """Return the weights as shares of the largest of each head and word, where the picture is bright."""
-    heads, _, rows, columns = view.weights.shape
-    most = view.weights.max((2, 3), keepdims=True)
-    return {
-        "name": legible(view.name),
-        "heads": heads,
-        "rows": rows,
-        "columns": columns,
-        "largest": [[round(float(word), 4) for word in head] for head in most[:, :, 0, 0]],
-        "weights": packed(as_bytes(view.weights / np.where(most > 0, most, 1.0))),
-    }
+    rows, columns = view.weights.shape[2:]
+    return {"name": legible(view.name), "rows": rows, "columns": columns, **share_facts(view.weights)}

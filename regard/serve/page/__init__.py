@@ -19,6 +19,7 @@ from regard.show.caption_page import spotlight
 from regard.show.colours import theme_scales
 from regard.show.line_chart import CHART_STYLE
 from regard.show.markup import policy_hash
+from regard.show.sound_page import sound_colours
 
 KINDS = {
     "html": "text/html; charset=utf-8",
@@ -28,6 +29,7 @@ KINDS = {
 }
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "media-src 'self' data: blob:; "
     f"style-src 'self' {policy_hash(CHART_STYLE)}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
@@ -60,5 +62,6 @@ def assets() -> dict[str, Asset]:
 
 def palette() -> str:
     """Return the module with the colours of weights and the labels of maps."""
-    constants = {"SCALES": theme_scales(), "SPOTLIGHT": spotlight(), "WORDS": ATTENTION, "GATE_WORDS": WORDS}
+    colours = {"SCALES": theme_scales(), "SPOTLIGHT": spotlight(), "SOUND": sound_colours()}
+    constants = {**colours, "WORDS": ATTENTION, "GATE_WORDS": WORDS}
     return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items())

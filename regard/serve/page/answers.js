@@ -21,7 +21,7 @@ function form(found) {
   return written;
 }
 
-function written({ text, score, tokens, alternatives = [] }, { chosen, onChoose }) {
+function written({ text, score, tokens, times = [], alternatives = [] }, { chosen, onChoose }) {
   const all = [{ text, score, tokens }, ...alternatives],
     best = all[chosen] ?? all[0];
   const parts = [
@@ -31,6 +31,7 @@ function written({ text, score, tokens, alternatives = [] }, { chosen, onChoose 
       best.text || make("span", { className: "quiet" }, "The output is empty."),
     ),
     make("p", { className: "quiet" }, measured(best)),
+    ...(times.length && best.text === text ? [timed(times)] : []),
   ];
   if (all.length > 1)
     parts.push(
@@ -43,6 +44,15 @@ function written({ text, score, tokens, alternatives = [] }, { chosen, onChoose 
       choices(all, chosen, onChoose),
     );
   return parts;
+}
+
+function timed(times) {
+  // of each word, where it is in the recording, in seconds
+  const shown = times.slice(0, MOST_WORDS).map(({ word, start, end }) => {
+    const at = make("small", { title: `${start.toFixed(2)} to ${end.toFixed(2)} s` }, start.toFixed(2));
+    return make("span", { className: "word" }, make("bdi", {}, word), at);
+  });
+  return make("p", { className: "timed", dir: "auto", ariaLabel: "Seconds at which each word begins" }, ...shown);
 }
 
 const measured = ({ score, tokens }) =>

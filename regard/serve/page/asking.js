@@ -3,7 +3,8 @@
 import { make } from "/show/drawing.js";
 import { address } from "./address.js";
 import { Latest, Pause } from "./latest.js";
-import { EXAMPLE, PictureBox } from "./picture_box.js";
+import { EXAMPLE, PictureBox } from "./file_box.js";
+import { RecordingBox } from "./recording_box.js";
 import { brief, factsOf, listRuns } from "./runs.js";
 import { Settings } from "./settings.js";
 import { Tries, examplesOf } from "./tries.js";
@@ -27,7 +28,8 @@ class Asking {
       box.setAttribute("autocapitalize", "off");
       return { name, box, label: make("label", { htmlFor: box.id }) };
     });
-    this.picture = new PictureBox(() => (address.set({ picture: this.picture.name }), this.ask()));
+    const onFile = ({ kind, name }) => (address.set({ [kind]: name }), this.ask());
+    this.files = { picture: new PictureBox(onFile), recording: new RecordingBox(onFile) }; // by what a run reads
     this.settings = new Settings(() => this.later());
     this.inputs = make("div", { className: "inputs" });
     this.tries = new Tries((example, at) => this.take(example, at));
@@ -88,8 +90,8 @@ class Asking {
     this.settings.show(facts, this.hidden);
     const labels = facts.reads === "pair" ? (PAIRS[facts.task] ?? PAIR) : [this.label || capital(facts.sides[0])];
     const shown =
-      facts.reads === "picture"
-        ? [this.picture.element]
+      facts.reads in this.files
+        ? [this.files[facts.reads].element]
         : this.texts.slice(0, labels.length).map(({ box, label }, at) => {
             label.textContent = labels[at];
             if (box.value !== address.get(box.name)) box.value = address.get(box.name);
@@ -98,12 +100,13 @@ class Asking {
     if (shown.some((each, at) => each !== this.inputs.children[at]) || shown.length !== this.inputs.children.length)
       this.inputs.replaceChildren(...shown);
     this.missing();
-    this.tries.show(facts.name, () => facts.reads === "picture" || !this.texts.some(({ box }) => box.value.trim()));
+    this.tries.show(facts.name, () => facts.reads in this.files || !this.texts.some(({ box }) => box.value.trim()));
   }
 
   take(example, at) {
     // an example
-    if (example.picture) return this.picture.show(example.picture, `Example ${at + 1}`, true);
+    const [kind] = Object.keys(this.files).filter((name) => example[name]);
+    if (kind) return this.files[kind].show(example[kind], `Example ${at + 1}`, true);
     const [text, ...others] = example.split(/\s*\t\s*/);
     address.set({ text, second: others.join("\n"), ...NOTHING });
     this.show(this.current);
@@ -113,25 +116,26 @@ class Asking {
 
   missing() {
     // what a link could not hold
-    if (this.current.reads === "picture") this.restore(address.get("picture"));
+    const { reads } = this.current;
+    if (reads in this.files) this.restore(this.files[reads], address.get(reads));
     for (const { name, box } of this.texts)
       box.placeholder = address.all("missing").includes(name)
         ? "The text was too long for the link: paste it again."
         : "";
   }
 
-  async restore(name) {
+  async restore(file, name) {
     const [, number] = EXAMPLE.exec(name) ?? [];
-    if (!number || this.picture.value) return this.picture.missing(name);
+    if (!number || file.value) return file.missing(name);
     const example = (await examplesOf(this.current.name))[number - 1];
-    if (example?.picture && !this.picture.value) this.take(example, number - 1);
+    if (example?.[file.kind] && !file.value) this.take(example, number - 1);
   }
 
   get input() {
     // as the API takes it; "" if there is none
     const { reads, task } = this.current,
       [text, second] = this.texts.map(({ name }) => address.get(name));
-    if (reads === "picture") return this.picture.value ? { picture: this.picture.value } : "";
+    if (reads in this.files) return this.files[reads].value ? { [reads]: this.files[reads].value } : "";
     if (reads === "text") return text.trim() && text;
     const parts =
       task === "multiple-choice"

@@ -69,7 +69,7 @@ class Side {
 
   async show({ entry, seen }) {
     if (!seen) return this.look.clear();
-    if (("label" in entry || "number" in entry) && !("picture" in seen)) {
+    if (("label" in entry || "number" in entry) && "output" in seen) {
       this.look.clear();
       this.looked.replaceChildren(await importance(seen));
     } else await this.look.show("output" in seen ? { ...seen, output: "" } : seen);

@@ -81,8 +81,8 @@ export class Player {
   press(event) {
     // arrow keys and space, where nothing else uses them
     const { target, key } = event;
-    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || !this.count) return;
-    if (target.closest?.("input, textarea, select, [role=tablist], [role=application], dialog, .scroll")) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || !this.count || event.defaultPrevented) return;
+    if (target.closest?.("audio, input, textarea, select, [role=tablist], [role=application], dialog, .scroll")) return;
     if (key === " " && target.closest?.("button, a, summary")) return;
     const act = { ArrowLeft: () => this.by(-1), ArrowRight: () => this.by(1), " ": () => this.toggle() }[key];
     if (!act) return;

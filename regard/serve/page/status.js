@@ -31,7 +31,8 @@ export class Status {
   }
 
   noInput(run, text, pair = text) {
-    this.empty({ text, pair, picture: "Choose, drop or paste a picture." }[run.reads]);
+    const recording = "Choose, drop or paste a recording, or make one with the microphone.";
+    this.empty({ text, pair, picture: "Choose, drop or paste a picture.", recording }[run.reads]);
   }
 
   problem({ message, retryAfter }, again) {

@@ -45,10 +45,11 @@ export class Tries {
   }
 
   button(example, at) {
-    const content = example.picture
-      ? make("img", { src: example.picture, alt: `Example ${at + 1}` })
-      : make("span", { dir: "auto" }, example.replace(/\s*\t\s*/g, " | "));
-    const made = make("button", { type: "button", className: example.picture ? "thumbnail" : "" }, content);
+    const name = `Example ${at + 1}`;
+    const made = make("button", { type: "button", className: example.picture ? "thumbnail" : "" });
+    if (example.picture) made.append(make("img", { src: example.picture, alt: name }));
+    else if (example.recording) made.append(name);
+    else made.append(make("span", { dir: "auto" }, example.replace(/\s*\t\s*/g, " | ")));
     made.addEventListener("click", () => this.onPick(example, at));
     return made;
   }

@@ -134,7 +134,7 @@ export class UseView {
       const seen = await this.looking.run((signal) => post("/v1/look", { run: run.name, input, target }, { signal }));
       if (!seen) return;
       this.lookStatus.clear();
-      const isLabel = ("label" in found || "number" in found) && !("picture" in seen);
+      const isLabel = ("label" in found || "number" in found) && "output" in seen;
       this.words.replaceChildren(...(isLabel ? [await importance(seen)] : []));
       if (isLabel) this.look.clear();
       else await this.look.show("output" in seen ? { ...seen, output: "" } : seen);
