@@ -64,7 +64,7 @@ def _scores(pairs: list[tuple[str, str]], f1: float, spans: dict[str, tuple[int,
 
 
 def score_labels(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
-    return _labels_shown(runs[0], *_gold_and_answers(runs, examples, asked))
+    return _labels_shown(runs[0], *gold_and_answers(runs, examples, asked))
 
 
 def score_top_labels(runs: Sequence[Run], examples: Sequence[tuple[Any, str]], asked: Options) -> Scored:
@@ -105,13 +105,13 @@ def score_tags(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: 
     for number, (source, target) in enumerate(examples, start=1):
         if (words := sum(map(bool, source.split(" ")))) != (tags := len(target.split())):
             raise UserError(f"Sentence {number} has {words:,} words and {tags:,} tags: give one tag for each word.")
-    gold, answers = _gold_and_answers(runs, examples, asked)
+    gold, answers = gold_and_answers(runs, examples, asked)
     return _shown(tag_scores(gold, answers), "word", intervals(TAG_METRICS, gold, answers))
 
 
 def score_answers(runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options) -> Scored:
     """The value of each of the task's metrics."""
-    gold, answers = _gold_and_answers(runs, examples, asked)
+    gold, answers = gold_and_answers(runs, examples, asked)
     metrics = runs[0].task.metrics
     found, known = {metric.key: metric.of(answers, gold) for metric in metrics}, intervals(metrics, gold, answers)
     lines = []
@@ -130,7 +130,7 @@ def shown_interval(known: tuple[float, float], form: str = ".2f") -> str:
     return f"[{known[0]:{form}}, {known[1]:{form}}]"
 
 
-def _gold_and_answers(
+def gold_and_answers(
     runs: Sequence[Run], examples: Sequence[tuple[str, str]], asked: Options
 ) -> tuple[list[str], list[str]]:
     gold = _gold(runs, examples)
