@@ -27,7 +27,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -46,6 +46,7 @@ from regard.checkpoint import Folder
 from regard.data.files import write_atomically
 from regard.data.tensors import read_tensors
 from regard.machine import PARENT, end_with_parent, use_threads
+from regard.predict.decoding import Decoding
 from regard.run import Run
 from regard.score.bootstrap import Resampled, difference, resample
 from regard.score.metrics import ACCURACY, MATTHEWS, PEARSON, Floats, Metric
@@ -283,11 +284,12 @@ def tuned(folder: Path, setup: Setup, row: Row, of: Examples, seed: int) -> dict
     return result
 
 
-def keep_answers(run: Run, examples: Sequence[tuple[Any, str]], kept: Path) -> None:
+def keep_answers(run: Run, examples: Iterable[tuple[Any, str]], kept: Path, how: Decoding | None = None) -> None:
     """Write what a run answers on the test set, and how long it was trained."""
+    examples = list(examples)
     facts = read_tensors(Folder(run.name).last)[1]
     found = {
-        "answers": [answer.text for answer in run.predict([source for source, _ in examples])],
+        "answers": [answer.text for answer in run.predict([source for source, _ in examples], how)],
         "gold": [target for _, target in examples],
         "valid": facts["best"],
         "steps": facts["step"],

@@ -22,7 +22,9 @@ from regard.score.recognition import TIMING, WER, equally_spaced
 RATE, BANDS = 8000, 40
 SPLITS: tuple[Split, ...] = get_args(Split)
 CLEAR = Voice(pitch=120, tract=1.0, tempo=0.9, loudness=0.8, noise=60, colour=0.0)
-REVERSED = [(one, other) for one in PATTERNS for other in PATTERNS if one < other and PATTERNS[one] == PATTERNS[other][::-1]]
+REVERSED = [
+    (one, other) for one in PATTERNS for other in PATTERNS if one < other and PATTERNS[one] == PATTERNS[other][::-1]
+]
 
 
 @cache
@@ -58,7 +60,9 @@ def test_most_units_have_another_one_of_the_same_sounds() -> None:
 def test_utterances_are_a_function_of_split_seed_and_number(split: Split) -> None:
     again = list(islice(utterances(split), 20))
     assert again == list(some(split)[:20])
-    assert all(np.array_equal(one.samples(RATE), other.samples(RATE)) for one, other in zip(again, some(split), strict=False))
+    assert all(
+        np.array_equal(one.samples(RATE), other.samples(RATE)) for one, other in zip(again, some(split), strict=False)
+    )
     assert list(islice(utterances(split, seed=1), 20)) != again
 
 
@@ -92,7 +96,7 @@ def test_spans_are_in_order_inside_the_recording_and_as_long_as_units_are() -> N
     gaps = []
     for each in some("train"):
         edges = [time for times in each.edges for time in times]
-        assert edges == sorted(edges) and 0 < edges[0] and edges[-1] < each.seconds
+        assert edges == sorted(edges) and edges[0] > 0 and edges[-1] < each.seconds
         assert len(each.samples(RATE)) == round(RATE * each.seconds)
         assert all(0.14 < end - start < 0.45 for start, end in each.spans)
         gaps += [later[0] - earlier[1] for earlier, later in pairwise(each.spans)]
@@ -109,7 +113,17 @@ def test_units_are_louder_than_what_is_around_them() -> None:
 
 
 def test_a_unit_fades_at_its_ends_even_without_a_gap() -> None:
-    joined = clearly("zero", "one", "one", seed=next(n for n in range(99) if np.ptp(gaps_of(clearly("zero", "one", "one", seed=n))) == 0 and gaps_of(clearly("zero", "one", "one", seed=n))[0] == 0))
+    joined = clearly(
+        "zero",
+        "one",
+        "one",
+        seed=next(
+            n
+            for n in range(99)
+            if np.ptp(gaps_of(clearly("zero", "one", "one", seed=n))) == 0
+            and gaps_of(clearly("zero", "one", "one", seed=n))[0] == 0
+        ),
+    )
     energy = energies(joined)
     for end in [span[1] for span in joined.spans][:-1]:
         near = energy[round(end * 100) - 2 : round(end * 100) + 2].min()

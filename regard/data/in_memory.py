@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from numbers import Integral
 from pathlib import Path
@@ -16,10 +16,11 @@ import numpy as np
 from regard.config import UserError, counted
 from regard.data.files import new_file, write_atomically
 from regard.data.picture_files import is_pillow, png_of
+from regard.data.recordings import recording_of, wav_of
 
 FIELDS = ("source", "target")  # of a line of JSONL
-PICTURE, LABEL, CAPTION = "file", "label", "caption"  # of a line of JSONL with pictures
-FILES = "pictures"  # the folder of those that had no file
+FILE, LABEL, CAPTION, TRANSCRIPT = "file", "label", "caption", "transcript"  # of a line of JSONL about files
+PICTURES, RECORDINGS = "pictures", "recordings"  # the folders of those that had no file
 Kept = dict[str, Any]  # the arguments of `new` for what was written: its file, its fields
 
 
@@ -155,22 +156,29 @@ def keep_pictures(rows: Iterable[Any], place: Path) -> Kept:
         with new_file(path) as file:
             np.savez(file, images=np.stack(images), labels=np.array([str(name) for name in labels]))
         return {"file": path}
-    return _table_of_pictures(((picture, str(label)) for picture, label in pairs), place, LABEL)
+    return _table_of_files(((picture, str(label)) for picture, label in pairs), place, LABEL, _picture_file)
 
 
 def keep_captions(rows: Iterable[Any], place: Path) -> Kept:
     """Pictures, as files, Pillow's or arrays, and a caption each, or several: a table of files and captions."""
     several = ((picture, [each] if isinstance(each, str) else list(map(str, each))) for picture, each in pairs_in(rows))
-    return _table_of_pictures(several, place, CAPTION)
+    return _table_of_files(several, place, CAPTION, _picture_file)
 
 
-def _table_of_pictures(pairs: Iterable[tuple[Any, Any]], place: Path, target: str) -> Kept:
+def keep_recordings(rows: Iterable[Any], place: Path) -> Kept:
+    """Recordings, as files or arrays of samples, and a label or a transcript each: a table of files and texts."""
+    return _table_of_files(((sound, str(text)) for sound, text in pairs_in(rows)), place, TRANSCRIPT, _sound_file)
+
+
+def _table_of_files(
+    pairs: Iterable[tuple[Any, Any]], place: Path, target: str, file_of: Callable[[Any, Path, int], Path]
+) -> Kept:
     path = place.with_suffix(".jsonl")
     with TextIOWrapper(new_file(path), "utf-8", newline="\n") as file:
-        for number, (picture, answer) in enumerate(pairs, start=1):
-            name = str(_picture_file(picture, place.with_name(FILES), number))
-            file.write(json.dumps({PICTURE: name, target: answer}, ensure_ascii=False) + "\n")
-    return {"file": path, "source": PICTURE, "target": target}
+        for number, (raw, answer) in enumerate(pairs, start=1):
+            name = str(Path(raw).absolute() if isinstance(raw, str | Path) else file_of(raw, place, number))
+            file.write(json.dumps({FILE: name, target: answer}, ensure_ascii=False) + "\n")
+    return {"file": path, "source": FILE, "target": target}
 
 
 def is_file(picture: Any) -> bool:
@@ -178,15 +186,25 @@ def is_file(picture: Any) -> bool:
     return isinstance(picture, str | Path) or is_pillow(picture)
 
 
-def _picture_file(picture: Any, folder: Path, number: int) -> Path:
-    """The file of a picture: its own, or one that is named by what it holds, so that other data replaces none."""
-    if isinstance(picture, str | Path):
-        return Path(picture).absolute()
+# Files are named by what they hold, so that other data replaces none.
+
+
+def _picture_file(picture: Any, place: Path, number: int) -> Path:
     if isinstance(picture, np.ndarray) and picture.dtype != np.uint8:
         given = f"Picture {number} is an array of {picture.dtype}"
         raise UserError(f"{given}: give the name of a file, Pillow's Image, or whole numbers from 0 to 255 (uint8).")
     content = png_of(picture)
-    file = folder / f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.png"
+    file = place.with_name(PICTURES) / f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.png"
     if not file.exists():
         write_atomically(file, content, own=True)
+    return file
+
+
+def _sound_file(sound: Any, place: Path, number: int) -> Path:
+    recording = recording_of(sound)
+    if recording.path is not None and recording.end is None and not recording.start:
+        return recording.path.absolute()
+    file = place.with_name(RECORDINGS) / f"{recording.digest.hex()}.wav"
+    if not file.exists():
+        write_atomically(file, wav_of(recording.samples(recording.own_rate), recording.own_rate), own=True)
     return file

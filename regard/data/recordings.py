@@ -70,6 +70,11 @@ class Recording:
         return resampled(found, own, rate)
 
     @property
+    def own_rate(self) -> int:
+        """The rate that its samples have."""
+        return self.held_rate if self.held is not None else header_of(self.path).rate
+
+    @property
     def seconds(self) -> float:
         """How long it is, by the file's header."""
         if self.end is None and self.held is not None:
@@ -77,7 +82,7 @@ class Recording:
         whole = self.end
         if whole is None:
             header = header_of(self.path)
-            whole = header.count / header.rate
+            whole = header.samples / header.rate
         return max(0.0, whole - self.start)
 
     @property
@@ -124,7 +129,7 @@ class Header(NamedTuple):
 
     rate: int
     channels: int
-    count: int  # samples of each channel
+    samples: int  # of each channel
 
 
 def header_of(path: Path | None) -> Header:
@@ -242,9 +247,19 @@ def as_float(array: Any) -> Samples:
     return np.ascontiguousarray(array, np.float32)
 
 
+def wav_of(samples: Samples, rate: int) -> bytes:
+    """The content of a WAV file, one channel of float32."""
+    require_soundfile("A recording")
+    import soundfile
+
+    file = BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
 def require_soundfile(name: object) -> None:
     try:
         import soundfile  # noqa: F401
     except (ImportError, OSError):  # the package, or the library that it loads
         remedy = 'install it with pip install "regard[audio]"'
-        raise UserError(f"{name} is read with soundfile, which is not installed: {remedy}.") from None
+        raise UserError(f"{name} needs soundfile, which is not installed: {remedy}.") from None

@@ -153,8 +153,8 @@ def recording_closely(run: Run, raw: Any, target: str | None = None) -> Transcri
 def closely(run: Run, read: Listened) -> Transcribed:
     crossings, views, times = inside(run.model).of_kind("cross"), [], None
     found = attention_weights(run.model, batch_of(run, read), crossings) if crossings else []
-    for each, weights in zip(crossings, found, strict=True):
-        heads = weights[0, :, each.lead : each.lead + len(read.tokens), each.extra :]  # without <eos>
+    for each, of_heads in zip(crossings, found, strict=True):
+        heads = of_heads[0, :, each.lead : each.lead + len(read.tokens), each.extra :]  # without <eos>
         views.append(Moments(f"attention, layer {each.layer}", heads.float().cpu().numpy(), read.stride))
     if isinstance(run.model, Emits):
         weights, path = emitted(run, read)

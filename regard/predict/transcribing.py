@@ -14,7 +14,8 @@ import torch
 
 from regard.data.fields import TextField
 from regard.data.frames import HOP
-from regard.data.recordings import Recording, pieces, recording_of
+from regard.data.recordings import Recording, recording_of
+from regard.data.silences import pieces
 from regard.data.sounds import SoundField
 from regard.interface import Batch, Emits, Generates, Padded, Scores, UserError
 from regard.layers.ctc import aligned, total

@@ -3,8 +3,8 @@
 word error rate       100 · (substitutions + deletions + insertions) / words of the reference
 character error rate  the same, of characters, spaces included
 
-The edits are the fewest that turn the reference into the output (Levenshtein 1966). Words are what spaces separate; case
-and punctuation count. A reference without words adds its insertions to the errors and nothing to the words.
+The edits are the fewest that turn the reference into the output (Levenshtein 1966). Words are what spaces separate;
+case and punctuation count. A reference without words adds its insertions to the errors and nothing to the words.
 """
 
 from __future__ import annotations
@@ -156,9 +156,7 @@ def transcript_scores(references: Sequence[str], outputs: Sequence[str]) -> Scor
     )
 
 
-def confusions(
-    references: Sequence[str], outputs: Sequence[str]
-) -> tuple[dict[str, int], Counter[tuple[str, str]]]:
+def confusions(references: Sequence[str], outputs: Sequence[str]) -> tuple[dict[str, int], Counter[tuple[str, str]]]:
     """How many words were substituted, deleted and inserted; and how often each word of a reference, "" for an
     insertion, became which other one, "" for a deletion."""
     confused: Counter[tuple[str, str]] = Counter()
@@ -193,8 +191,7 @@ def _mean_distance(sums: Floats) -> Floats:
 
 def equally_spaced(seconds: float, units: int) -> Floats:
     """The times of so many units of equal length, one after the other: what is known without a model."""
-    times: Floats = (np.arange(units) + 0.5) * (seconds / max(1, units))
-    return times
+    return np.asarray((np.arange(units) + 0.5) * (seconds / max(1, units)), np.float64)
 
 
 TIMING = Metric(

@@ -169,7 +169,7 @@ def abilities(run: Run) -> dict[str, Any]:
     }
 
 
-def kind_of(shape: Shape) -> str:
+def kind_of(shape: Shape | None) -> str:
     """Return what a side of this shape is given as."""
     match shape:
         case Picture():

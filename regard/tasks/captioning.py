@@ -37,12 +37,11 @@ from regard.score.translation import log_prob_of_each_pair
 from regard.show.caption_page import caption_page
 from regard.tasks import Task, Words, nothing
 from regard.tasks import entry as usual_entry
+from regard.tasks.files import entry_of, with_file
 from regard.tasks.pictures import (
     BATCH,
     MOVED,
     crop_of,
-    entry_of,
-    file_of,
     given,
     headers_of,
     inputs,
@@ -81,8 +80,7 @@ def answer(run: Run, pictures: Sequence[Any], how: Decoding | None = None, first
 
 
 def plain(raw: Any, prediction: Prediction) -> str:
-    file = file_of(raw)
-    return one_line(prediction.text) + (f"\t{one_line(file)}" if file else "")
+    return with_file(one_line(prediction.text), raw)
 
 
 def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from regard.data.picture_files import Header, PictureFile, read_header
 from regard.data.picture_sources import Npz, Pictures, file_and_label, is_npz, is_picture, picture_files
 from regard.data.pictures import PictureField, pixels_in, read_images, size_of
 from regard.data.sources import UNDECIDED, Imported, find
-from regard.data.text import encodable, one_line
 from regard.interface import Classifies, Sample, UserError
 from regard.layers.attention import watch
 from regard.look.captions import grid_of, pixels_of
@@ -42,6 +41,7 @@ from regard.show.picture_map import PictureMap
 from regard.tasks import nothing
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
+from regard.tasks.files import entry_of, file_of, with_file
 from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
 from regard.train.pictures import PictureReading
 
@@ -104,24 +104,12 @@ def at_once(run: Run) -> int:
     return max(1, min(AT_ONCE, MOST // math.prod(size_read(run))))
 
 
-def file_of(raw: Any) -> str:
-    """The file of a picture, in characters that can be written; "" for one that has none."""
-    path = raw.path if isinstance(raw, PictureFile) else raw
-    return encodable(str(path)) if isinstance(path, str | Path) else ""
-
-
 def plain(raw: Any, prediction: Prediction) -> str:
-    file = file_of(raw)
-    return CLASSIFICATION.plain(raw, prediction) + (f"\t{one_line(file)}" if file else "")
+    return with_file(CLASSIFICATION.plain(raw, prediction), raw)
 
 
 def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
     return entry_of(raw, CLASSIFICATION.entry(raw, prediction))
-
-
-def entry_of(raw: Any, facts: dict[str, Any]) -> dict[str, Any]:
-    """A line of JSON that begins with the file of a picture, if it has one."""
-    return {**({"file": file_of(raw)} if file_of(raw) else {}), **facts}
 
 
 def inputs(file: Path | None, errors: str = "strict") -> Iterator[Any]:

@@ -18,7 +18,6 @@ from regard.data.recordings import Recording, header_of, recording_of
 from regard.data.sound_sources import LabelledSounds, sound_files
 from regard.data.sounds import SoundField
 from regard.data.sources import find
-from regard.data.text import encodable, one_line
 from regard.interface import Sample, UserError
 from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
@@ -29,6 +28,7 @@ from regard.run import Run
 from regard.tasks import nothing
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
+from regard.tasks.files import entry_of, with_file
 from regard.tasks.pictures import NoTokens
 from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
 from regard.train.sounds import SoundReading
@@ -69,22 +69,6 @@ def answer(run: Run, raws: Sequence[Any], how: Decoding | None = None, first_lin
 
 
 # --- what both tasks of recordings have --------------------------------------------------------------------------
-
-
-def file_of(raw: Any) -> str:
-    """The file of a recording, in characters that can be written; "" for one that has none."""
-    name = raw.name if isinstance(raw, Recording) else raw
-    return encodable(str(name)) if isinstance(name, str | Path) else ""
-
-
-def with_file(line: str, raw: Any) -> str:
-    """A line of output, with the file of a recording after it."""
-    return line + (f"\t{one_line(file_of(raw))}" if file_of(raw) else "")
-
-
-def entry_of(raw: Any, facts: dict[str, Any]) -> dict[str, Any]:
-    """A line of JSON that begins with the file of a recording, if it has one."""
-    return {**({"file": file_of(raw)} if file_of(raw) else {}), **facts}
 
 
 def inputs(file: Path | None, errors: str = "strict") -> Iterator[Recording]:

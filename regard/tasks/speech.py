@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from regard.check.sounds import check_sounds
+from regard.check.sounds import check_transcripts
 from regard.config import counted
 from regard.data.fields import TextField
 from regard.data.frames import PER_SECOND
 from regard.data.in_memory import keep_recordings
 from regard.data.recordings import Recording
-from regard.data.sound_sources import Recordings, recording_fields
+from regard.data.sound_sources import Recordings, file_and_transcript
 from regard.data.sounds import SoundField
 from regard.data.sources import find
 from regard.data.spoken import Spoken
@@ -35,7 +35,8 @@ from regard.score.recognition import RECOGNITION_METRICS, TIMING, WER, equally_s
 from regard.show.sound_page import sound_page
 from regard.tasks import Task, Words, nothing
 from regard.tasks import entry as usual_entry
-from regard.tasks.sounds import entry_of, given, inputs, usual_rate, with_file
+from regard.tasks.files import entry_of, with_file
+from regard.tasks.sounds import given, inputs, usual_rate
 from regard.train.sounds import TranscriptCorpus
 from regard.train.training import TrainConfig
 
@@ -61,7 +62,7 @@ def new(asked: Request) -> Made:
     asked.refuse("unit", "second")
     files = asked.train_and_valid()
     path = find(files["train"], asked.folder)
-    source, target = recording_fields(path)
+    source, target = file_and_transcript(path)
     data = Recordings(**files, source=asked.source or source, target=asked.target or target)
     every = [(recording, text) for _, recording, text in data.read(path, nothing)]  # `check` names the others
     if not every:
@@ -186,7 +187,7 @@ TASK = Task(
     corpus=TranscriptCorpus,
     keep=keep_recordings,
     new=new,
-    check=check_sounds,
+    check=check_transcripts,
     answer=transcribe,
     score=score_transcripts,
     demo=demo,

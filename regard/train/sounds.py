@@ -10,8 +10,8 @@ from regard.data.batches import Examples, validation_plan
 from regard.data.corruption import Batches
 from regard.data.fields import Fields
 from regard.data.frames import HOP
-from regard.data.sound_augmentation import augmented
-from regard.data.sound_sources import AugmentedSource
+from regard.data.sound_augmentation import augmented_sounds
+from regard.data.sound_sources import LabelledSounds
 from regard.data.sounds import SoundField
 from regard.interface import Sample
 from regard.predict.transcribing import greedy_texts
@@ -26,15 +26,16 @@ class SoundReading(Corpus):
 
     def fits(self, example: Sequence[Any]) -> bool:
         """Whether a recording is short enough, and its text neither empty nor too long."""
-        frames, answer = len(example[0]) // self.recipe.data.bands, example[1]
+        data: Any = self.recipe.data
+        frames, answer = len(example[0]) // data.bands, example[1]
         short = self.recipe.task.decoding is None or 0 < len(answer) <= self.recipe.tokens.longest
         return frames <= LONGEST / HOP and short
 
     def batches(self, fields: Fields, encoded: Sides, model: object) -> Batches:
         recordings, data, field = super().batches(fields, encoded, model), self.recipe.data, fields["source"]
-        if not isinstance(data, AugmentedSource) or not isinstance(field, SoundField):
+        if not isinstance(data, LabelledSounds) or not isinstance(field, SoundField):
             return cast(Batches, recordings)
-        return augmented(recordings, data.augmentation, field, self.recipe.seed)
+        return augmented_sounds(recordings, data.augmentation, field, self.recipe.seed)
 
 
 class TranscriptCorpus(SoundReading):

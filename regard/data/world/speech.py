@@ -7,8 +7,8 @@ resonances shape, as the mouth shapes a voice:
     |resonances(f)|² ∝ Σᵢ 1 / (1 + (2 (f − Fᵢ) / Bᵢ)²)
 
 Nearly all units have another one of the same sounds in reverse order, so that their mean spectra are equal: only the
-order of the sounds decides which unit it is. All 36 sequences differ, and a unit fades at its ends, so a perfect listener
-makes no error, whatever the voice: pitch, length of the vocal tract, tempo, loudness, gaps and background noise vary.
+order of the sounds decides which unit it is. All 36 sequences differ, and a unit fades at its ends, so that a perfect
+listener makes no error, whatever the voice: pitch, length of the vocal tract, tempo, loudness, gaps and noise vary.
 
 Splits are made by a hash of the words: no string is in two splits.
 """
@@ -119,10 +119,12 @@ class Utterance:
         noise = random.standard_normal(size + 1, np.float32)
         pulses = _pulses(_pitch(self, np.arange(size) / rate, random), rate)
         breath = np.interp(np.arange(size), np.arange(len(tracks.breath)) * hop, tracks.breath).astype(np.float32)
-        speech = _shape(np.sqrt(1 - breath) * pulses + np.sqrt(breath) * noise[1:], tracks, self.voice.tract, rate, hop)
+        sound = (np.sqrt(1 - breath) * pulses + np.sqrt(breath) * noise[1:]).astype(np.float32)
+        speech = _shape(sound, tracks, self.voice.tract, rate, hop)
         background = noise[1:] + self.voice.colour * noise[:-1]
         power = float(np.mean(np.square(speech))) * self.seconds / sum(end - start for start, end in self.spans)
-        speech += background * sqrt(power * 10 ** (-self.voice.noise / 10) / (1 + self.voice.colour**2))
+        level = sqrt(power * 10 ** (-self.voice.noise / 10) / (1 + self.voice.colour**2))
+        speech += (background * level).astype(np.float32)
         speech *= self.voice.loudness / np.abs(speech).max()
         return speech
 
@@ -181,7 +183,8 @@ def _tracks(utterance: Utterance, times: Floats, random: np.random.Generator) ->
         stress = random.uniform(*STRESS)
         louder += (edges[0], 0.0), (edges[0] + RISE, stress), (edges[-1] - FALL, stress), (edges[-1], 0.0)
     first, second, breath = (np.interp(times, knots, values) for values in zip(*sounds, strict=True))
-    return _Tracks(np.interp(times, *zip(*louder, strict=True)), breath, np.stack([first, second]))
+    at, heights = zip(*louder, strict=True)
+    return _Tracks(np.interp(times, at, heights), breath, np.stack([first, second]))
 
 
 def _pitch(utterance: Utterance, times: Floats, random: np.random.Generator) -> Floats:

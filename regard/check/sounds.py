@@ -1,0 +1,77 @@
+"""Recordings and their labels or transcripts: files that cannot be decoded, silence, clipping, transcripts that are
+longer than the sound."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.check.faults import Checked
+from regard.check.files import SPLITS, Checking, check_files
+from regard.data.frames import HOP, Samples
+from regard.data.recordings import recording_of, require_soundfile
+from regard.data.sound_sources import SOUNDS
+from regard.data.sources import Split
+from regard.data.tokens import TextTokens
+from regard.recipe import Recipe
+from regard.train.sounds import LONGEST
+
+HASH = 16  # bytes
+SILENT = 1e-3  # the largest sample of a recording in which nobody speaks: -60 dB
+CLIPPED_AT, CLIPPED_SHARE = 0.999, 1e-3  # where a sound is cut off, and the share of its samples that may be there
+SHORTEST = 5 * HOP  # seconds
+FASTEST = 30.0  # characters per second: twice as fast as quick speech
+
+
+class CheckingSounds(Checking):
+    kind = SOUNDS
+    text = "transcript"
+
+    def __init__(self, split: Split, tokens: TextTokens | None) -> None:
+        super().__init__(split, tokens)
+        self.silent = self.clipped = self.short = self.lengthy = self.crowded = 0
+
+    def look(self, raw: Any, label: str) -> bytes:
+        recording = recording_of(raw)
+        if recording.path is not None:
+            require_soundfile(recording.path)
+        rate = recording.own_rate
+        samples = recording.samples(rate)
+        seconds = len(samples) / rate
+        self.silent += int(np.abs(samples).max() < SILENT)
+        self.clipped += int(clipped(samples))
+        self.short += int(seconds < SHORTEST)
+        if not self.named:
+            self.lengthy += int(seconds > LONGEST)
+            self.crowded += int(len(label) > FASTEST * seconds)
+        return hashlib.blake2b(samples.tobytes(), digest_size=HASH).digest()
+
+    @property
+    def faulty(self) -> dict[str, int]:
+        return {
+            "silent; remove such recordings": self.silent,
+            "clipped (cut off at the loudest values); record them more quietly": self.clipped,
+            f"shorter than {SHORTEST:.2f} s; remove such recordings": self.short,
+            f"longer than {LONGEST:.0f} s, which training leaves out; cut such recordings": self.lengthy,
+            f"too short for its transcript (over {FASTEST:.0f} characters a second); correct one": self.crowded,
+        }
+
+
+def clipped(samples: Samples) -> bool:
+    """Whether a sound was louder than what recorded it could tell: many samples stand at its ends."""
+    loud = np.abs(samples) >= CLIPPED_AT
+    return bool(loud.mean() > CLIPPED_SHARE and (loud[1:] & loud[:-1]).any())
+
+
+def check_sounds(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
+    """Check recordings and their labels."""
+    return check_files(recipe, write, on_example, [CheckingSounds(split, None) for split in SPLITS])
+
+
+def check_transcripts(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
+    """Check recordings and their transcripts."""
+    return check_files(recipe, write, on_example, [CheckingSounds(split, recipe.tokens) for split in SPLITS])
