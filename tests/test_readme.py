@@ -11,6 +11,7 @@ import pytest
 from command import Call
 from PIL import Image
 
+from regard.data.recordings import wav_of
 from regard.loading import shipped
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -68,6 +69,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(20)
     ]
     (folder / "captions.tsv").write_text("".join(names), encoding="utf-8")
+    for number in range(20):
+        samples = random.uniform(-0.1, 0.1, 4000 + 100 * number).astype(np.float32)
+        (folder / f"{number}.wav").write_bytes(wav_of(samples, 8000))
+    (folder / "recording.wav").write_bytes(wav_of(samples, 8000))
+    (folder / "train.tsv").write_text("".join(f"{n}.wav\tnumber {words[n % 10]}\n" for n in range(20)))
     return folder
 
 
@@ -78,9 +84,7 @@ def test_every_command_of_the_readme_runs(place: Path, call: Call, monkeypatch: 
         if line.startswith("echo "):
             line = line.split("|")[1].strip() + " train.en"
         if not line.startswith("regard ") or line in TESTED_ELSEWHERE:
-            assert not line or re.match(r"pip install|regard|\d+ unseen|BLEU|alignment error|They are|Ils|\.", line), (
-                line
-            )
+            assert not line or re.match(r"pip install|regard|\d+ unseen|BLEU|alignment error", line), line
             continue
         arguments = shlex.split(line)[1:]
         if arguments == ["demo"]:  # the same recipe, a tiny budget

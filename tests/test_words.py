@@ -27,7 +27,7 @@ ARCHAIC = {
     r"said|saith": "reported, predicted, written",
     r"told|(?<!attend and )tells?": "given, reported, shown",  # but for the title of Xu 2015
     r"felt|feels?": "reached, measured",
-    r"hear|hears|heard": "is called with, reads",
+    r"hear|hears": "is called with, reads",
     r"strangers?": "user-defined",
     r"mend|mends|mended|mending": "fix",
     r"anew": "again, new",
@@ -35,7 +35,7 @@ ARCHAIC = {
     r"thus|hence|thence|whence|wherein|therein|thereof|whilst|amongst|unto": "so, from, in, while, among",
     r"whom": "which",
     r"seldom": "rarely",
-    r"aloud|spoken": "as a stream, listed",
+    r"aloud": "as a stream, listed",
     r"what names": "name the thing itself",
     r"one's own|a person's own": "user-defined, your own",
     r"both ways": "bidirectional",

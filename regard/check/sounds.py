@@ -62,7 +62,7 @@ class CheckingSounds(Checking):
 
 
 def clipped(samples: Samples) -> bool:
-    """Whether a sound was louder than what recorded it could tell: many samples stand at its ends."""
+    """Whether a sound was louder than could be recorded: many samples stand at its ends."""
     loud = np.abs(samples) >= CLIPPED_AT
     return bool(loud.mean() > CLIPPED_SHARE and (loud[1:] & loud[:-1]).any())
 

@@ -8,7 +8,7 @@ const TICKS = 7; // most marks of the axis after 0
 const BETWEEN = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60]; // seconds between two of them
 const ROOM = 0.9; // share of the axis after which there is no room for the name of a mark
 const FAINT = 0.02; // share of the largest weight below which a curve has no line
-const SURE = 0.2; // share of a word's largest weight from which it is said to be at a moment
+const SURE = 0.2; // share of a word's largest weight from which it counts as being at a moment
 const VEIL = 0.8; // opacity over moments without weight
 
 export class SoundView extends WordsView {
