@@ -1,8 +1,8 @@
 """Where each word of a transcript is in its recording: the attention of the decoder while it writes the word, or the
 steps at which CTC emits it.
 
-The probability of a token under CTC is shown between its neighbours on the most probable path of the text: the same token
-may occur elsewhere. A long recording is looked at as far as `predict` reads it in one piece.
+The probability of a token under CTC is shown between its neighbours on the most probable path of the text, since the
+same token may occur elsewhere. A long recording is looked at as far as `predict` reads it in one piece.
 """
 
 from __future__ import annotations
