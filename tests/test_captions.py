@@ -209,11 +209,11 @@ def test_two_pictures_on_one_page_do_not_disturb_one_another(tmp_path: Path) -> 
         seen.page.wait_for_selector("body[data-drawn]")
         seen.run(
             f"""async () => {{ const root = document.body.appendChild(document.createElement("div"));
-              const {{ constructor, dark, darkest, picture }} = {VIEW};
+              const {{ constructor, dark, darkest, subject }} = {VIEW};
               root.className = "other"; window.calls = [];
               const onChange = (chosen) => window.calls.push(chosen);
               root.pictureView = new constructor(root, {{ dark, darkest, onChange }});
-              await root.pictureView.show(picture); }}"""
+              await root.pictureView.show(subject); }}"""
         )
         seen.page.locator("main .head input[value='3']").check(force=True)
         seen.page.locator(".other .words button").nth(1).click()

@@ -79,7 +79,7 @@ def test_a_recipe_reads_back_the_same(name, preset, data):
     model = {"name": name} if preset is None else {"name": name, "preset": preset}
     task = MODELS[name].tasks[0]
     pictures = {"name": "npz", "train": "a", "valid": "b"}
-    own = {"pictures": pictures, "captioning": {"name": "scenes"}}
+    own = {"pictures": pictures, "captioning": {"name": "scenes"}, "speech": {"name": "spoken"}}
     of_task = {"translation": data, "language": as_text(data), **own}.get(task, {"name": "world"})
     recipe = parse_recipe(table(task=task, model=model, data=of_task))
     assert recipe.model == (MODELS[name].config() if preset is None else MODELS[name].presets[preset])

@@ -17,7 +17,22 @@ from regard.compare import measure as timing
 from regard.compare.measure import speed
 from regard.data.batches import Encoded
 from regard.data.fields import SPELT
-from regard.interface import BOS, EOS, PAD, Batch, Fits, Ids, Label, Loss, Padded, Picture, Shapes, TagIds, UserError
+from regard.interface import (
+    BOS,
+    EOS,
+    PAD,
+    Batch,
+    Fits,
+    Frames,
+    Ids,
+    Label,
+    Loss,
+    Padded,
+    Picture,
+    Shapes,
+    TagIds,
+    UserError,
+)
 from regard.layers.attention import SHORT_TO_LEARN, Attention, Scaled
 from regard.layers.cells import CELLS
 from regard.layers.encoders import LETTER_DIM
@@ -36,6 +51,7 @@ VOCAB, NAMES = 307, 31
 EMBEDDING, HIDDEN, FILTERS, LETTERS = 40, 48, 36, 20
 DIM, HEADS, FEED, LAYERS = 48, 3, 96, 2
 HEIGHT, WIDTH, PATCH = 20, 28, 4
+BANDS = 11
 TOKENS = BATCH * TARGET - 3  # the targets that are no padding
 
 # --- forward operations, written out -----------------------------------------------------------------------------
@@ -147,6 +163,7 @@ LABELS = Shapes(Ids(VOCAB), Label(NAMES))
 TAGS = Shapes(Ids(VOCAB), TagIds(NAMES))
 PIXELS = Shapes(Picture(HEIGHT, WIDTH, channels=1), Label(NAMES))
 CAPTIONS = Shapes(Picture(HEIGHT, WIDTH, channels=1), Ids(VOCAB))
+HEARD = Shapes(Frames(BANDS), Ids(VOCAB))
 
 Case = tuple[str, Shapes, dict[str, Any], int]  # what is counted, of which settings, and what it should be
 
@@ -334,6 +351,33 @@ def table() -> dict[str, Case]:
         )
         + 2 * product(BATCH * places, 9, FILTERS),
     )
+    shorter = 2 * product(BATCH * 2 * SOURCE, 3 * BANDS, DIM)  # frames are given: no gradient to them
+    fewer, both = shorter + learnt(product(BATCH * SOURCE, 3 * DIM, DIM)), 2 * HIDDEN
+    cases["ctc"] = (
+        "ctc",
+        HEARD,
+        {"dim": DIM, "hidden": HIDDEN, "layers": 1, "halvings": 2},
+        fewer + learnt(both_ways("lstm", DIM), product(BATCH * SOURCE, both, VOCAB)),
+    )
+    listener = 2 * learnt(recurrence("gru", 2 * SOURCE, 2 * BANDS)) + learnt(both_ways("gru", 2 * both))
+    frames_given = 2 * product(BATCH * 2 * SOURCE, 2 * BANDS, 3 * HIDDEN)
+    cases["las"] = (
+        "las",
+        HEARD,
+        {**recurrent, "cell": "gru", "layers": 2, "halvings": 2},
+        listener
+        - frames_given
+        + learnt(product(BATCH * SOURCE, both, VOCAB))
+        + rnnsearch("additive")
+        - learnt(both_ways("gru", EMBEDDING)),
+    )
+    decoder = learnt(block(TARGET), cross(TARGET, SOURCE), head(DIM))
+    cases["speech_transformer"] = (
+        "speech_transformer",
+        HEARD,
+        {**stack, "decoder_layers": 1, "halvings": 2},
+        fewer + learnt(LAYERS * block(SOURCE), product(BATCH * SOURCE, DIM, VOCAB)) + decoder,
+    )
     for cell in GATES:
         settings = {**recurrent, "tie": False, "cell": cell, "layers": 2}
         layers = (recurrence(cell, TARGET, width) for width in (EMBEDDING, HIDDEN))
@@ -367,6 +411,9 @@ def batch_of(name: str) -> Batch:
         pixels = torch.rand(BATCH, HEIGHT, WIDTH, generator=random)
         other = batch_of("cnn labels") if shapes is PIXELS else pairs(source, target)
         return replace(other, source=Padded(pixels, torch.ones(BATCH, HEIGHT, dtype=torch.bool)))
+    if shapes is HEARD:
+        frames = torch.rand(BATCH, 4 * SOURCE - 1, BANDS, generator=random)
+        return replace(pairs(source, target), source=Padded(frames, torch.ones(frames.shape[:2], dtype=torch.bool)))
     if shapes is PAIRS:
         return pairs(source, target)
     if shapes is LABELS:

@@ -14,6 +14,7 @@ from regard.tasks.registry import TASKS
 from regard.train.session import Session
 
 TINY = ["data.valid=5", "data.test=7", "train.steps=2", "train.validate_every=2"]
+FEW = {"captioning": ["data.scenes=30", "data.side=16"], "speech": ["data.utterances=30", "data.longest=3"]}
 DEMOS = [
     (task, name)
     for task in TASKS
@@ -28,7 +29,7 @@ DEMOS = [
 def test_a_demo_measures_and_says_what_to_do_next(tmp_path: Path, task: str, name: str) -> None:
     folders = [tmp_path / name for name in ("run", *TASKS[task].stages)]
     for folder, stage in zip(folders, (name, *TASKS[task].stages), strict=True):
-        tiny = [*TINY, "data.sentences=300"] if task != "captioning" else [*TINY, "data.scenes=30", "data.side=16"]
+        tiny = [*TINY, *FEW.get(task, ["data.sentences=300"])]
         recipe, _ = read_recipe(shipped(stage), tiny)
         if recipe.train.from_:
             recipe, _ = read_recipe(shipped(stage), [*tiny, f"train.from={folders[0]}"])
@@ -38,8 +39,8 @@ def test_a_demo_measures_and_says_what_to_do_next(tmp_path: Path, task: str, nam
     assert "7 unseen " in said and "Next:" in said and f"{tmp_path / 'run'}" in said
 
 
-def test_every_task_but_pictures_has_a_demo() -> None:
-    assert {task for task, _ in DEMOS} == TASKS.keys() - {"pictures"}
+def test_every_task_but_pictures_and_sounds_has_a_demo() -> None:
+    assert {task for task, _ in DEMOS} == TASKS.keys() - {"pictures", "sounds"}
 
 
 def test_a_task_without_a_demo_says_so(call: Call) -> None:

@@ -114,6 +114,8 @@ def test_abilities_are_promises() -> None:
         **dict.fromkeys(("birnn", "cnn", "encoder"), ["train", *readers]),
         "attentive_birnn": ["train", "attend", "classify", "estimate", "choose"],
         **dict.fromkeys(("convnet", "vit"), ["train", "classify"]),
+        "ctc": ["train", "emit"],
+        **dict.fromkeys(("las", "speech_transformer"), ["train", "generate", "emit", "score", "attend"]),
     }
 
 

@@ -100,7 +100,7 @@ def test_spans_are_in_order_inside_the_recording_and_as_long_as_units_are() -> N
         assert len(each.samples(RATE)) == round(RATE * each.seconds)
         assert all(0.14 < end - start < 0.45 for start, end in each.spans)
         gaps += [later[0] - earlier[1] for earlier, later in pairwise(each.spans)]
-    assert max(gaps) <= 0.25 and 0.15 < np.mean(np.array(gaps) == 0) < 0.35
+    assert max(gaps) <= 0.6 and 0.15 < np.mean(np.array(gaps) == 0) < 0.35
     assert min(gap for gap in gaps if gap) >= 0.02 - 1e-9
 
 
@@ -152,16 +152,23 @@ def test_the_voice_has_its_pitch() -> None:
         assert RATE / (20 + along[20:140].argmax()) == pytest.approx(pitch, rel=0.1)
 
 
+def spectra_of_halves(utterance: Utterance) -> NDArray[np.float64]:
+    """The mean log-mel spectrum of each half of each unit, (units, 2, bands), less its mean."""
+    frames = log_mel(utterance.samples(RATE), RATE, BANDS)
+    units = [frames[round(start / HOP) : round(end / HOP)] for start, end in utterance.spans]
+    means = np.array([[half.mean(0) for half in np.array_split(unit, 2)] for unit in units], np.float64)
+    return means - means.mean(-1, keepdims=True)
+
+
 def test_reversed_units_have_equal_mean_spectra_and_different_sequences() -> None:
     assert len(REVERSED) >= 15
     for one, other in REVERSED:
-        each = clearly(*(one, other) * 8)
-        found = spectra(each, RATE, BANDS).reshape(8, 2, BANDS).mean(0)
-        assert np.abs(found[0] - found[1]).mean() < 0.45, (one, other)
-        frames = log_mel(each.samples(RATE), RATE, BANDS)
-        halves = [np.array_split(frames[round(a / HOP) : round(b / HOP)], 2) for a, b in each.spans[:2]]
-        (first, last), (start, end) = ([half.mean(0) for half in pair] for pair in halves)
-        assert np.abs(first - end).mean() < np.abs(first - start).mean() / 2, (one, other)
+        each = clearly(*(one, other) * 24)
+        whole = spectra(each, RATE, BANDS).reshape(24, 2, BANDS).mean(0)
+        (first, last), (start, end) = spectra_of_halves(each).reshape(24, 2, 2, BANDS).mean(0)
+        differs = np.abs(first - start).mean()
+        assert np.abs(whole[0] - whole[1]).mean() < differs / 4, (one, other)
+        assert np.abs(first - end).mean() < differs / 2 and np.abs(last - start).mean() < differs / 2, (one, other)
 
 
 def test_the_nearest_mean_spectrum_fails_often_and_the_order_of_sounds_does_not() -> None:

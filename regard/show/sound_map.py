@@ -23,8 +23,8 @@ from regard.show.spectrogram import clock, levels, refuse_unfit, sound_scale, sp
 from regard.show.text import brief, visible
 
 LINES = 8  # of a spectrogram in the terminal
-WIDE, HIGH, STRIP = 760, 150, 18  # of the spectrogram and of a word's strip in an SVG, in pixels
-MARGIN, FONT = 14, 13
+SOUND_WIDE, SOUND_HIGH, STRIP = 760, 150, 18  # of the spectrogram and of a word's strip in an SVG, in pixels
+AROUND, FONT = 14, 13
 LONGEST = 24  # characters of a word in an SVG
 FRAME = "#{:02x}{:02x}{:02x}".format(*ACCENT)  # around the time of a word
 
@@ -106,16 +106,16 @@ class SoundMap:
     def svg(self) -> str:
         """Return the spectrogram, and below it a strip for each word."""
         names = [brief(visible(word), LONGEST) for word in self.words]
-        left = MARGIN + 10 + round(0.62 * FONT * max(map(cell_len, names)))
-        top, bottom = MARGIN + 6, MARGIN + 6 + HIGH + STRIP * len(names) + 8
-        wide, high = left + WIDE + MARGIN + 12, bottom + 48 + 18 * bool(self.note)
+        left = AROUND + 10 + round(0.62 * FONT * max(map(cell_len, names)))
+        top, bottom = AROUND + 6, AROUND + 6 + SOUND_HIGH + STRIP * len(names) + 8
+        wide, high = left + SOUND_WIDE + AROUND + 12, bottom + 48 + 18 * bool(self.note)
         parts = [*svg_begin(wide, high, FONT), f'<g transform="translate({left} {top})">']
-        parts.append(svg_image(spectrogram_pixels(self.spectrogram), WIDE, HIGH, smooth=True))
+        parts.append(svg_image(spectrogram_pixels(self.spectrogram), SOUND_WIDE, SOUND_HIGH, smooth=True))
         for number, (name, shares) in enumerate(zip(names, shares_of(self.by_frame[:, None])[:, 0], strict=True)):
-            parts.append(self._strip(number, name, shares, HIGH + 8 + STRIP * number))
+            parts.append(self._strip(number, name, shares, SOUND_HIGH + 8 + STRIP * number))
         parts.append("</g>")
         for time in ticks(self.seconds, 10):
-            x = left + time / self.seconds * WIDE
+            x = left + time / self.seconds * SOUND_WIDE
             parts.append(f'<path d="M{x:.1f} {bottom + 2}v5" stroke="#666"/>')
             parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" fill="#444" text-anchor="middle">{clock(time)} s</text>')
         for line, words in enumerate(filter(None, (self._caption, self.note))):
@@ -133,13 +133,13 @@ class SoundMap:
         label = svg_text(f"{name}: most at {most:.2f} s, {self.weights[number].max():.3g}")
         frame = ""
         if self.times is not None:
-            start, end = (WIDE * min(1.0, time / self.seconds) for time in self.times[number])
+            start, end = (SOUND_WIDE * min(1.0, time / self.seconds) for time in self.times[number])
             size = f'width="{max(1.0, end - start):.1f}" height="{STRIP - 3}"'
             frame = f'<rect x="{start:.1f}" y="0.5" {size} fill="none" stroke="{FRAME}"/>'
         return (
             f'<g transform="translate(0 {y})"><title>{label}</title>'
             f'<text x="-8" y="{middle:.1f}" text-anchor="end" fill="#222">{svg_text(name)}</text>'
-            f"{svg_image(colours, WIDE, STRIP - 2)}{frame}</g>"
+            f"{svg_image(colours, SOUND_WIDE, STRIP - 2)}{frame}</g>"
         )
 
     def facts(self, digits: int = 6) -> dict[str, Any]:

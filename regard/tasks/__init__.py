@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from regard.data.fields import Field, Fields
 from regard.data.in_memory import keep_pairs
 from regard.data.sources import Source
-from regard.data.text import one_line
+from regard.data.text import encodable, one_line
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import text_lines, typed_text
 from regard.score.metrics import Metric
@@ -55,6 +56,22 @@ def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
         prediction, dict_factory=lambda pairs: {key: value for key, value in pairs if key not in some}
     )
     return written
+
+
+def file_of(raw: Any) -> str:
+    """The file of an input, in characters that can be written; "" for one that has none."""
+    path = getattr(raw, "path", raw)
+    return encodable(str(path)) if isinstance(path, str | Path) else ""
+
+
+def with_file(line: str, raw: Any) -> str:
+    """A line of output, with the file of an input after it."""
+    return line + (f"\t{one_line(file_of(raw))}" if file_of(raw) else "")
+
+
+def entry_of(raw: Any, facts: dict[str, Any]) -> dict[str, Any]:
+    """A line of JSON that begins with the file of an input, if it has one."""
+    return {**({"file": file_of(raw)} if file_of(raw) else {}), **facts}
 
 
 def right_or_wrong(output: str, reference: str) -> float:

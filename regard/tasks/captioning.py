@@ -35,9 +35,8 @@ from regard.score.labels import score_answers
 from regard.score.metrics import CHRF_OF_SEVERAL
 from regard.score.translation import log_prob_of_each_pair
 from regard.show.caption_page import caption_page
-from regard.tasks import Task, Words, nothing
+from regard.tasks import Task, Words, entry_of, nothing, with_file
 from regard.tasks import entry as usual_entry
-from regard.tasks.files import entry_of, with_file
 from regard.tasks.pictures import (
     BATCH,
     MOVED,

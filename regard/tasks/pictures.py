@@ -38,10 +38,9 @@ from regard.score.labels import score_top_labels, top_labels
 from regard.score.metrics import TOP, TOP_5
 from regard.show.caption_page import Captioned, Places, caption_page
 from regard.show.picture_map import PictureMap
-from regard.tasks import nothing
+from regard.tasks import entry_of, file_of, nothing, with_file
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
-from regard.tasks.files import entry_of, file_of, with_file
 from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
 from regard.train.pictures import PictureReading
 

@@ -25,10 +25,9 @@ from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import some_at_once
 from regard.predict.labels import labels_of
 from regard.run import Run
-from regard.tasks import nothing
+from regard.tasks import entry_of, nothing, with_file
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
-from regard.tasks.files import entry_of, with_file
 from regard.tasks.pictures import NoTokens
 from regard.train.corpus import SHOWN_SAMPLES, Metrics, Sides, loss_over
 from regard.train.sounds import SoundReading

@@ -33,9 +33,8 @@ from regard.score.gold import Gold
 from regard.score.nearest_spectrum import NearestSpectrum
 from regard.score.recognition import RECOGNITION_METRICS, TIMING, WER, equally_spaced, score_transcripts
 from regard.show.sound_page import sound_page
-from regard.tasks import Task, Words, nothing
+from regard.tasks import Task, Words, entry_of, nothing, with_file
 from regard.tasks import entry as usual_entry
-from regard.tasks.files import entry_of, with_file
 from regard.tasks.sounds import given, inputs, usual_rate
 from regard.train.sounds import TranscriptCorpus
 from regard.train.training import TrainConfig
@@ -201,7 +200,11 @@ TASK = Task(
     look_closely=recording_closely,
     page=sound_page,
     log_probs=log_prob_of_each_transcript,
-    contest={"ctc": "ctc", "las": "las", "speech_transformer": "speech_transformer"},
+    contest={
+        "ctc": "ctc dim=96 hidden=96 layers=2 dropout=0.1",
+        "las": "las embedding=96 hidden=96 layers=2 dropout=0.1",
+        "speech_transformer": "speech_transformer dim=96 feed_forward=192 layers=3 decoder_layers=1 dropout=0.1",
+    },
     gold=gold,
     lm=True,
 )
