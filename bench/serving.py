@@ -1,12 +1,12 @@
 """`regard serve` under load, from a second process on the loopback interface.
 
-python bench/serving.py RUN [--clients 64] [--requests 20000] [--words 10] [--long 1000] [-o serving.json]
+python bench/serving.py RUN [--only batching|long|memory …] [--clients 64] [--requests 20000] [--words 10] [--long 1000]
 
 batching      requests a second with --batch-size 64 and with --batch-size 1, turn by turn; p50 and p99 of each request
-long          p99 of short requests alone, and while one long request after another runs
+long          p99 of short requests alone, and while one long request after another runs; then clients that close their
+              connection in the middle of a request: what is left of them in /metrics
 memory        resident memory after 2,000 requests and after all of them
-killed        clients that close their connection in the middle of a request: what is left of them in /metrics
-equal         every answer beside that of `regard predict`
+In the end every answer is compared with that of `regard predict`.
 
 RUN is a translator, such as that of `regard demo`. Sentences come from the built-in grammar.
 """
@@ -156,58 +156,83 @@ def described(rate: float, times: list[float]) -> str:
     return f"{rate:8.1f} requests/s   p50 {1000 * p50:7.1f} ms   p99 {1000 * p99:7.1f} ms   p99/p50 {p99 / p50:5.2f}"
 
 
+class Bench:
+    """What the parts of the bench share: sentences to send, and every answer so far."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.run, self.choose = given, given.run.resolve().name, random.Random(1)
+        every = [" ".join(pair.source) for pair in islice(pairs("train"), 40_000)]
+        self.short = [each for each in every if abs(len(each.split()) - given.words) <= 2]
+        self.long = " ".join(" ".join(self.some(given.long)).split()[: given.long])
+        self.seen: Answers = {}
+
+    def some(self, count: int) -> list[str]:
+        return [self.choose.choice(self.short) for _ in range(count)]
+
+    async def load(self, address: tuple[str, int], count: int) -> tuple[float, list[float]]:
+        return await load(address, self.run, self.some(count), self.given.clients, self.seen)
+
+    async def batching(self) -> None:
+        rates: dict[str, list[float]] = {"64": [], "1": []}
+        for _ in range(self.given.rounds):
+            for size, count in (("64", 2000), ("1", 200)):
+                with server(self.given.run, "--batch-size", size) as address:
+                    await self.load(address, WARM if size == "64" else 16)
+                    rate, times = await self.load(address, count)
+                    print(f"batch size {size:>3}: {described(rate, times)}", flush=True)
+                    rates[size].append(rate)
+        ratios = [one / other for one, other in zip(rates["64"], rates["1"], strict=True)]
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"batching answers {median(ratios):.2f} times as many requests (rounds: {each})")
+
+    async def beside_long(self) -> None:
+        given = self.given
+        with server(given.run) as address:
+            await self.load(address, WARM)
+            for _ in range(given.rounds):
+                rate, times = await self.load(address, 2000)
+                print(f"short requests alone:          {described(rate, times)}", flush=True)
+                alone = quantile(times, 0.99)
+                rate, times, answered = await with_long(
+                    address, self.run, self.some(2000), given.clients, self.long, self.seen
+                )
+                print(f"beside {given.long} words ({answered} answered): {described(rate, times)}", flush=True)
+                print(f"  p99 is {quantile(times, 0.99) / alone:.2f} times that of short requests alone", flush=True)
+            left = await killed(address, self.run, self.some(64), self.long)
+            print(f"64 clients killed in the middle of a request: {left:.0f} requests are left", flush=True)
+
+    async def memory(self) -> None:
+        with server(self.given.run) as address:
+            done, sizes = 0, {}
+            while done < self.given.requests:
+                await self.load(address, 1000)
+                done += 1000
+                sizes[done] = await metric(*address, "resident_memory_bytes")
+            print("memory: " + ", ".join(f"{sizes[at] / 1e6:.0f} MB after {at:,}" for at in sizes if at % 2000 == 0))
+            growth = 100 * (sizes[done] / sizes[2000] - 1)
+            print(f"memory grew by {growth:.1f} % after the first 2,000 requests", flush=True)
+
+    async def equal(self) -> None:
+        sentences = list(self.seen)
+        command, lines = [*REGARD, "predict", str(self.given.run)], "\n".join(sentences) + "\n"
+        predicted = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+        pairs_of_answers = zip(sentences, predicted.stdout.splitlines(), strict=True)
+        same = sum(self.seen[one] == other for one, other in pairs_of_answers)
+        print(f"equal to `regard predict`: {same:,} of {len(sentences):,} different answers")
+
+
 async def measure(given: argparse.Namespace) -> None:
-    run, choose = given.run.resolve().name, random.Random(1)
-    every = [" ".join(pair.source) for pair in islice(pairs("train"), 40_000)]
-    short = [each for each in every if abs(len(each.split()) - given.words) <= 2]
-    long = " ".join(" ".join(choose.choice(short) for _ in range(given.long)).split()[: given.long])
-    seen: Answers = {}
-
-    def some(count: int) -> list[str]:
-        return [choose.choice(short) for _ in range(count)]
-
-    rates: dict[str, list[float]] = {"64": [], "1": []}
-    for _ in range(given.rounds):
-        for size, count in (("64", 2000), ("1", 200)):
-            with server(given.run, "--batch-size", size) as address:
-                await load(address, run, some(WARM if size == "64" else 16), given.clients, seen)
-                rate, times = await load(address, run, some(count), given.clients, seen)
-                print(f"batch size {size:>3}: {described(rate, times)}", flush=True)
-                rates[size].append(rate)
-    ratios = [one / other for one, other in zip(rates["64"], rates["1"], strict=True)]
-    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    print(f"batching answers {median(ratios):.2f} times as many requests (rounds: {each})")
-    with server(given.run) as address:
-        await load(address, run, some(WARM), given.clients, seen)
-        for _ in range(given.rounds):
-            rate, times = await load(address, run, some(2000), given.clients, seen)
-            print(f"short requests alone:          {described(rate, times)}", flush=True)
-            alone = quantile(times, 0.99)
-            rate, times, answered = await with_long(address, run, some(2000), given.clients, long, seen)
-            print(f"beside {given.long} words ({answered} answered): {described(rate, times)}", flush=True)
-            print(f"  p99 is {quantile(times, 0.99) / alone:.2f} times that of short requests alone", flush=True)
-        left = await killed(address, run, some(64), long)
-        print(f"64 clients killed in the middle of a request: {left:.0f} requests are left", flush=True)
-    with server(given.run) as address:
-        done, sizes = 0, {}
-        while done < given.requests:
-            await load(address, run, some(1000), given.clients, seen)
-            done += 1000
-            sizes[done] = await metric(*address, "resident_memory_bytes")
-        print("memory: " + ", ".join(f"{sizes[at] / 1e6:.0f} MB after {at:,}" for at in sizes if at % 2000 == 0))
-        print(
-            f"memory grew by {100 * (sizes[done] / sizes[2000] - 1):.1f} % after the first 2,000 requests", flush=True
-        )
-    sentences = list(seen)
-    command = [*REGARD, "predict", str(given.run)]
-    predicted = subprocess.run(command, input="\n".join(sentences) + "\n", capture_output=True, text=True, check=True)
-    same = sum(seen[one] == other for one, other in zip(sentences, predicted.stdout.splitlines(), strict=True))
-    print(f"equal to `regard predict`: {same:,} of {len(sentences):,} different answers")
+    bench = Bench(given)
+    parts = {"batching": bench.batching, "long": bench.beside_long, "memory": bench.memory}
+    for name in given.only or parts:
+        await parts[name]()
+    await bench.equal()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
+    parser.add_argument("--only", nargs="+", choices=("batching", "long", "memory"), help="parts of the bench")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -21,12 +21,14 @@ from regard.compare.distance import gradients, times
 from regard.data.batches import Encoded
 from regard.data.files import own_file, read_own, write_atomically
 from regard.data.pictures import PictureField
+from regard.data.sounds import SoundField
 from regard.data.sources import examples, find
 from regard.data.tensors import tensor_shapes
 from regard.data.text import BETWEEN, content_hash, whole_lines
 from regard.interface import Generates, Numbered, UserError
 from regard.loading import load
 from regard.look.captions import pixels_of
+from regard.look.recordings import first_piece
 from regard.look.weights import attends
 from regard.predict.decoding import Decoding
 from regard.recipe import Recipe
@@ -37,12 +39,13 @@ from regard.score.gold import Gold
 from regard.score.registry import METRICS
 from regard.score.translation import gold_links
 from regard.show.picture_map import png_text
+from regard.show.spectrogram import spectrogram_pixels
 from regard.tasks import Task
 from regard.train.cost import first_batches, flops_per_token
 
 Facts = dict[str, Any]
 OnProgress = Callable[[float, str], None]  # the share that is done, from 0 to 1, and what is being done
-VERSION = 6  # of the kept results; those of another version are measured again
+VERSION = 7  # of the kept results; those of another version are measured again
 SHOWN = (0.5, 0.8, 0.95)  # quantiles of length of the test sentences whose attention is shown
 FAST = {1: 8, 32: 64}  # batch size in lines, and how many lines are timed
 SAMPLES = 3
@@ -265,5 +268,9 @@ def looked(run: Run, raw: Any) -> Facts | None:
 
 
 def pictured(run: Run, raw: Any) -> str:
-    """Return the picture as the model reads it, as a PNG file in base64; "" where the input is not a picture."""
-    return png_text(pixels_of(run, raw)) if isinstance(run.fields.get("source"), PictureField) else ""
+    """Return the picture as the model reads it, or the spectrogram of a recording, as a PNG file in base64; "" where the
+    input is neither."""
+    field = run.fields.get("source")
+    if isinstance(field, SoundField):
+        return png_text(spectrogram_pixels(field.frames(first_piece(run, raw))))
+    return png_text(pixels_of(run, raw)) if isinstance(field, PictureField) else ""

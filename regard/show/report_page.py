@@ -32,7 +32,8 @@ COSTS = {
     "decoding_32": "prediction, batch of 32, tokens/s",
     "memory_mb": "memory, MB",
 }
-SPOTLIGHT = "For each word, the picture is bright where the weight is largest and dark where there is none."
+STRIP_ASPECT = 3.0  # of a spectrogram, whose places are one row of steps
+SPOTLIGHT = "For each word, the «reads» is bright where the weight is largest and dark where there is none."
 REACH = "The path length: steps between two words that are n words apart."
 
 
@@ -235,7 +236,7 @@ def _learnt(c: Part) -> str:
     scale = f'<p class="quiet scale">weight 0 <i></i> {most}</p>\n'
     return (
         f"{agreement}\n<h3>{'Where each word looked' if seen else 'Alignments'}</h3>\n"
-        f"{quiet(SPOTLIGHT if seen else shared)}\n"
+        f"{quiet(SPOTLIGHT.replace('«reads»', c['reads']) if seen else shared)}\n"
         f'<p class="choose"><label for="sentence">{c["reads"].capitalize() if seen else "Sentence"}</label> '
         f'<select id="sentence">{options}</select></p>\n{"" if seen else scale}'
         f"{''.join(_alignment(c, at, one) for at, one in enumerate(c['alignments']))}"
@@ -260,10 +261,11 @@ def _spotlights(c: Part, one: Part) -> str:
     cards = []
     for model in one["models"]:
         rows, columns = model["grid"]
+        aspect = columns / rows if rows > 1 else STRIP_ASPECT
         shares = shares_of(np.array(model["weights"]).reshape(-1, rows, columns))
         dark = (png_address(png_text(shadow(each))) for each in shares)
         words = [
-            f'<div><img src="{over}" alt="" style="aspect-ratio: {columns} / {rows}">{escape(visible(word))}</div>'
+            f'<div><img src="{over}" alt="" style="aspect-ratio: {aspect:g}">{escape(visible(word))}</div>'
             for word, over in zip(model["target"], dark, strict=True)
         ]
         head = f'{c["labels"][model["name"]]} <span class="quiet">{escape(model["kind"])}</span>'

@@ -148,6 +148,7 @@ class SoundMap:
             "source": [round(number * self.step, 4) for number in range(self.weights.shape[1])],
             "target": list(self.words),
             "kind": self.kind,
+            "grid": [1, self.weights.shape[1]],
             "answer": self.answer,
             "seconds": round(self.seconds, 4),
             "seconds_per_step": round(self.step, 6),
