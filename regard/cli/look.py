@@ -175,6 +175,8 @@ def show_steps(run: Run, raw: Any, beam: int | None, force: str | None, as_json:
     cut = "" if found.finished else f"; it was cut off after {counted(len(found.steps), 'token')}"
     out.print(f"\n→ {found.text}")
     out.print(f"log-probability {fixed(found.score, 4)}{cut}", style="dim")
+    if found.note:
+        out.print(found.note)
 
 
 def candidate(each: Candidate) -> str:
