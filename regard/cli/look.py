@@ -37,7 +37,7 @@ def look(
     run: RunFolder,
     sentence: Annotated[str | None, typer.Argument()] = None,
     # a text, or a file of texts, one per line: its first line, with --html all of them; for pictures a file, a folder
-    # or FILE.npz:3
+    # or FILE.npz:3; for recordings a file or a folder
     target: str | None = None,  # the translation of the sentence; by default the model's own
     layer: int | None = None,  # show this attention layer; by default the mean of several
     steps: bool = False,  # show a decode step by step: the likeliest tokens, the choice, the tree of beam search

@@ -84,10 +84,10 @@ def sound_field(run: Run) -> SoundField:
     return field
 
 
-def heard(run: Run, raw: Any) -> Heard:
-    """Read a recording as far as it is transcribed in one piece."""
+def heard(run: Run, raw: Any, piece: Recording | None = None) -> Heard:
+    """Read a piece of a recording, by default as much as is transcribed in one piece."""
     field = sound_field(run)
-    whole, piece = recording_of(raw, field.rate), first_piece(run, raw)
+    whole, piece = recording_of(raw, field.rate), piece or first_piece(run, raw)
     cut = piece.seconds + HOP < whole.seconds
     note = f"Only the first {piece.seconds:.1f} s of {whole.seconds:.1f} s are shown." if cut else ""
     return Heard(piece, field.frames(piece).astype(np.float32), inside(run.model).stride, field.rate, note)

@@ -94,6 +94,8 @@ class Steps:
     def facts(self, digits: int = 6) -> dict[str, Any]:
         """Return all of it for JSON."""
         found = asdict(self)
+        if not self.note:
+            del found["note"]
         for step in found["steps"]:
             step["attention"] = step["attention"] and [round(weight, digits) for weight in step["attention"]]
         return found

@@ -93,7 +93,7 @@ class SoundMap:
             text.append("\n")
         if self.note:
             text.append(f"{self.note}\n")
-        text.append(f"{self.kind}, of each word's largest weight: {LEGEND}", style="dim")
+        text.append(f"{self.kind}, of each row's largest weight: {LEGEND}", style="dim")
         return text
 
     def _axis(self, across: int) -> str:
@@ -131,7 +131,7 @@ class SoundMap:
 
     @property
     def _caption(self) -> str:
-        return f"{self.kind}; dark at each word's largest weight{', framed where the word is' if self.times else ''}"
+        return f"{self.kind}; dark at each row's largest weight{', framed where the word is' if self.times else ''}"
 
     def _strip(self, number: int, name: str, shares: NDArray[np.floating], y: int) -> str:
         """Return the weights of a word as an element, (0, y) its top left."""

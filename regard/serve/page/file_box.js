@@ -62,6 +62,7 @@ export class FileBox {
     // an example can be found again by its name
     this.value = address;
     this.name = name;
+    if (this.file.files[0]?.name !== name) this.file.value = ""; // it shows the name of another one
     this.preview.src = address;
     this.preview.hidden = false;
     this.note.textContent = isExample ? `${name}.` : `${name}. It is not part of the link.`;
