@@ -37,7 +37,7 @@ def look(
     run: RunFolder,
     sentence: Annotated[str | None, typer.Argument()] = None,
     # a text, or a file of texts, one per line: its first line, with --html all of them; for pictures a file, a folder
-    # or FILE.npz:3
+    # or FILE.npz:3; for recordings a file or a folder
     target: str | None = None,  # the translation of the sentence; by default the model's own
     layer: int | None = None,  # show this attention layer; by default the mean of several
     steps: bool = False,  # show a decode step by step: the likeliest tokens, the choice, the tree of beam search
@@ -175,6 +175,8 @@ def show_steps(run: Run, raw: Any, beam: int | None, force: str | None, as_json:
     cut = "" if found.finished else f"; it was cut off after {counted(len(found.steps), 'token')}"
     out.print(f"\n→ {found.text}")
     out.print(f"log-probability {fixed(found.score, 4)}{cut}", style="dim")
+    if found.note:
+        out.print(found.note)
 
 
 def candidate(each: Candidate) -> str:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.pictures import PictureField
+from regard.data.sounds import SoundField
 from regard.data.sources import examples
 from regard.interface import Batch, Learns, Scores, SeenRecurrence, UserError
 from regard.layers.recurrent import trace
@@ -37,6 +38,7 @@ STATES = ("h", "c")  # in the order of a cell's state
 ROWS = 32  # most rows
 FEWEST = 8  # fewest rows: shorter ones are used if there are not enough long ones
 LENGTH = 100  # largest distance in tokens
+NO_TEXT = {PictureField: "pictures", SoundField: "recordings"}  # what a source may be, along which nothing is shown
 
 
 # --- one batch ---------------------------------------------------------------------------------------------------
@@ -257,9 +259,9 @@ def reach(run: Run, *, length: int = LENGTH) -> Reach:
 
 def recurrent(run: Run) -> nn.Module:
     """Return the run's model if it is recurrent, and reads text."""
-    if isinstance(run.fields.get("source"), PictureField):
+    if what := next((name for kind, name in NO_TEXT.items() if isinstance(run.fields.get("source"), kind)), None):
         raise UserError(
-            f"{run.model_title} reads pictures, and states, gates and gradients are shown along a text: choose a "
+            f"{run.model_title} reads {what}, and states, gates and gradients are shown along a text: choose a "
             "recurrent model that reads text."
         )
     if layers_of(run.model):

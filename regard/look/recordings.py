@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.frames import HOP
+from regard.data.frames import HOP, band_edges
 from regard.data.recordings import Recording, recording_of
 from regard.data.silences import pieces
 from regard.data.sounds import SoundField
@@ -34,24 +34,42 @@ Path = Sequence[tuple[int, int]]  # the first and the last step of each token
 
 
 @dataclass(frozen=True)
-class Listened:
-    """The beginning of a recording, with the text to look at."""
+class Heard:
+    """The beginning of a recording, as a model reads it."""
 
-    recording: Recording
+    piece: Recording
     frames: NDArray[np.floating]  # (frames, bands)
-    text: str
-    tokens: list[Piece]
     stride: int  # frames of a step
+    rate: int  # samples per second
     note: str  # what is left out
+
+    @property
+    def hertz(self) -> tuple[float, ...]:
+        """Return the middle of each band."""
+        return tuple(band_edges(self.rate, self.frames.shape[1])[1:-1].round(1).tolist())
 
     @property
     def seconds(self) -> float:
         return len(self.frames) * HOP
 
+    @property
+    def steps(self) -> int:
+        """Return how many there are, the padding of a batch left out."""
+        return -(-len(self.frames) // self.stride)
+
     def times(self, path: Path) -> Times:
         """Return seconds."""
         step = self.stride * HOP
         return tuple((first * step, min((last + 1) * step, self.seconds)) for first, last in path)
+
+
+@dataclass(frozen=True)
+class Listened:
+    """The beginning of a recording, with the text to look at."""
+
+    sound: Heard
+    text: str
+    tokens: list[Piece]
 
 
 def first_piece(run: Run, raw: Any) -> Recording:
@@ -66,21 +84,27 @@ def sound_field(run: Run) -> SoundField:
     return field
 
 
+def heard(run: Run, raw: Any, piece: Recording | None = None) -> Heard:
+    """Read a piece of a recording, by default as much as is transcribed in one piece."""
+    field = sound_field(run)
+    whole, piece = recording_of(raw, field.rate), piece or first_piece(run, raw)
+    cut = piece.seconds + HOP < whole.seconds
+    note = f"Only the first {piece.seconds:.1f} s of {whole.seconds:.1f} s are shown." if cut else ""
+    return Heard(piece, field.frames(piece).astype(np.float32), inside(run.model).stride, field.rate, note)
+
+
 def listened(run: Run, raw: Any, target: str | None) -> Listened:
     """Read a recording with `target`, or with the model's own transcript."""
-    field = sound_field(run)
-    whole, piece = recording_of(raw, field.rate), first_piece(run, raw)
-    text = run.predict([piece])[0].text if target is None else target
+    sound = heard(run, raw)
+    text = run.predict([sound.piece])[0].text if target is None else target
     tokens = run.tokenizer("target").pieces(text)
     if not tokens:
         raise UserError("The transcript of this recording is empty: give one with words in it, as the target.")
-    cut = piece.seconds + HOP < whole.seconds
-    note = f"Only the first {piece.seconds:.1f} s of {whole.seconds:.1f} s are shown." if cut else ""
-    return Listened(piece, field.frames(piece).astype(np.float32), text, tokens, inside(run.model).stride, note)
+    return Listened(sound, text, tokens)
 
 
 def batch_of(run: Run, read: Listened) -> Any:
-    return run.batch(source=[read.recording], target=[read.text], multiple=1)
+    return run.batch(source=[read.sound.piece], target=[read.text], multiple=1)
 
 
 def emitted(run: Run, read: Listened) -> tuple[Weights, Path]:
@@ -88,7 +112,7 @@ def emitted(run: Run, read: Listened) -> tuple[Weights, Path]:
     most probable path."""
     assert isinstance(run.model, Emits)
     with torch.inference_mode():
-        log_probs = run.model.emit(run.batch(source=[read.recording], multiple=1)).row(0).values[0]
+        log_probs = run.model.emit(run.batch(source=[read.sound.piece], multiple=1)).row(0).values[0]
     ids = [token.id for token in read.tokens]
     path = aligned(log_probs, ids)
     weights = log_probs[:, ids].T.float().exp().cpu().numpy()  # (tokens, steps)
@@ -113,7 +137,9 @@ def path_of_words(read: Listened, path: Path) -> Path:
 
 def refuse_unseen(run: Run) -> None:
     if not attends(run.model) and not isinstance(run.model, Emits):
-        raise UserError(f"{run.model_title} neither attends to a recording nor emits tokens over it: try --gradients.")
+        raise UserError(
+            f"{run.model_title} neither attends to a recording nor emits tokens over it: choose another run."
+        )
 
 
 def look_at_recording(run: Run, raw: Any, target: str | None = None, layer: int | None = None) -> SoundMap:
@@ -125,21 +151,24 @@ def look_at_recording(run: Run, raw: Any, target: str | None = None, layer: int 
     times = None
     if isinstance(run.model, Emits):
         weights, path = emitted(run, read)
-        times, weights, kind = read.times(path_of_words(read, path)), of_words(read, weights), CTC
+        times, weights, kind = read.sound.times(path_of_words(read, path)), of_words(read, weights), CTC
     if attends(run.model):
-        found = forced_weights(run.model, batch_of(run, read), layer=layer)[0].float().cpu().numpy()
+        found = (
+            forced_weights(run.model, batch_of(run, read), layer=layer)[0, :, : read.sound.steps].float().cpu().numpy()
+        )
         each = [*range(found.shape[1] - 1)]  # every step on its own, the last of which is where <eos> would be
         weights, kind = merge(found, each, [token.word for token in read.tokens]), "attention"
     return SoundMap(
-        spectrogram=read.frames,
-        seconds=read.seconds,
+        spectrogram=read.sound.frames,
+        seconds=read.sound.seconds,
         words=tuple(words_of(read.tokens)),
         weights=weights,
-        stride=read.stride,
+        stride=read.sound.stride,
         kind=kind,
         answer=read.text,
         times=times,
-        note=read.note,
+        hertz=read.sound.hertz,
+        note=read.sound.note,
         near=lambda: closely(run, read),
     )
 
@@ -154,20 +183,23 @@ def closely(run: Run, read: Listened) -> Transcribed:
     crossings, views, times = inside(run.model).of_kind("cross"), [], None
     found = attention_weights(run.model, batch_of(run, read), crossings) if crossings else []
     for each, of_heads in zip(crossings, found, strict=True):
-        heads = of_heads[0, :, each.lead : each.lead + len(read.tokens), each.extra :]  # without <eos>
-        views.append(Moments(f"attention, layer {each.layer}", heads.float().cpu().numpy(), read.stride))
+        written = slice(each.lead, each.lead + len(read.tokens))  # without <eos>
+        steps = slice(each.extra, each.extra + read.sound.steps)
+        heads = of_heads[0, :, written, steps]
+        views.append(Moments(f"attention, layer {each.layer}", heads.float().cpu().numpy(), read.sound.stride))
     if isinstance(run.model, Emits):
         weights, path = emitted(run, read)
-        times = read.times(path)
-        views.append(Moments(CTC, weights[None], read.stride))
-    rate = sound_field(run).rate
+        times = read.sound.times(path)
+        views.append(Moments(CTC, weights[None], read.sound.stride))
+    rate = read.sound.rate
     return Transcribed(
         title=read.text,
-        seconds=read.seconds,
-        spectrogram=read.frames,
+        seconds=read.sound.seconds,
+        spectrogram=read.sound.frames,
         words=tuple(token.text for token in read.tokens),
         views=tuple(views),
         times=times,
-        wave=Wave(read.recording.samples(rate), rate),
-        note=read.note,
+        hertz=read.sound.hertz,
+        wave=Wave(read.sound.piece.samples(rate), rate),
+        note=read.sound.note,
     )

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from regard.data.fields import TextField
 from regard.data.pictures import PictureField
+from regard.data.sounds import SoundField
 from regard.interface import BOS, EOS, PAD, UNK, Batch, Padded, SeenAttention, State, UserError
 from regard.layers.attention import Seen, watch
 from regard.look.captions import grid_of
+from regard.look.recordings import Heard, heard
 from regard.look.weights import NOT_ATTENTION, Weights, gradient_rows, inside
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.search import Choice, Hypothesis, OnChoice, Search, log_softmax, room
@@ -87,10 +89,13 @@ class Steps:
     finished: bool  # by <eos>, not by the length limit
     steps: tuple[Step, ...]
     tree: Tree | None  # None: the output was sampled
+    note: str = ""  # what is left out
 
     def facts(self, digits: int = 6) -> dict[str, Any]:
         """Return all of it for JSON."""
         found = asdict(self)
+        if not self.note:
+            del found["note"]
         for step in found["steps"]:
             step["attention"] = step["attention"] and [round(weight, digits) for weight in step["attention"]]
         return found
@@ -220,26 +225,33 @@ def replay(run: Run, raw: Any, how: Decoding | None = None, forced: Sequence[int
     generating(run)
     how, forced = how or run.task.decoding or Decoding(), list(forced)
     refuse(run, how, forced)
+    heard = heard_of(run, raw)
+    raw = raw if heard is None else heard.piece
     asked = prepared(run, raw, how)
     if len(forced) > asked.limit:
         given = f"{len(forced)} tokens are forced, and this output has at most {asked.limit}"
         raise UserError(f"{given}: force fewer, or raise max_length (at most {MOST}).")
     record = Record(run, attentions_of(run, asked.batch))
     found = yield from search(record, asked, how, forced)
+    best = answer(run, raw, how, found)
+    surface = run.tokenizer("target").surface
+    found.sort(key=lambda each: tuple(surface(each.tokens)) != best.tokens)  # CTC may rank another one first
     ends = record.ends_of(found, asked.limit)
     path = [record.kept[place] for place in record.path(ends[0])]
     weights, kind = yield from weights_on(run, asked.batch, path)
     source = source_of(run, asked.batch, path, attended=kind is not None)
-    attended = (spread(row, number, source, asked.batch) for number, row in enumerate(weights))
+    places = None if heard is None else heard.steps
+    attended = (spread(row, number, source, asked.batch, places) for number, row in enumerate(weights))
     return Steps(
         source=source,
         kind=kind,
         grid=grid_over(run, weights[0]),
-        text=answer(run, raw, how, found).text,
+        text=best.text,
         score=found[0].log_prob,
         finished=found[0].finished,
         steps=tuple(step_of(run, *each, each[0].step <= len(forced)) for each in zip(path, attended, strict=True)),
         tree=None if how.sample else tree_of(run, record, how, dict(zip(ends, found, strict=True))),
+        note="" if heard is None else heard.note,
     )
 
 
@@ -302,6 +314,11 @@ def tokens_of(run: Run, text: str) -> list[int]:
         if piece.id == UNK:
             raise UserError(f"{piece.text!r} is not in the vocabulary of {run.model_title}: begin with other words.")
     return [piece.id for piece in pieces]
+
+
+def heard_of(run: Run, raw: Any) -> Heard | None:
+    """Return what is read of a recording; None: the source is something else."""
+    return heard(run, raw) if isinstance(run.fields.get("source"), SoundField) else None
 
 
 def prepared(run: Run, raw: Any, how: Decoding) -> Asked:
@@ -374,14 +391,14 @@ def grid_over(run: Run, weights: Weights | None) -> tuple[int, int] | None:
 
 
 def spread(
-    weights: Weights | None, number: int, source: tuple[str, ...] | None, batch: Batch
+    weights: Weights | None, number: int, source: tuple[str, ...] | None, batch: Batch, places: int | None
 ) -> tuple[float, ...] | None:
     """Return a step's weights, one for each token of the source, without padding; those of a language model are of the
-    last tokens that it has read."""
+    last tokens that it has read. `places`: how many a source has that is no text, where a batch pads it."""
     if weights is None:
         return None
     if source is None:
-        return tuple(weights.tolist())
+        return tuple(weights[:places].tolist())
     if batch.source is not None:
         return tuple(weights[: len(source)].tolist())
     read = so_far(batch).shape[1] + number

@@ -150,11 +150,12 @@ def abilities(run: Run) -> dict[str, Any]:
     first = run.fields[next(iter(task.fields))]
     writes = task.decoding is not None and isinstance(model, Generates)
     seen = inside(model)
+    reads = "pair" if run.recipe.data.paired else kind_of(first.shape)
     found = {
         "write": writes,
         "stream": writes and task.stream is not nothing,
         "look": task.look is not nothing and (bool(seen.attentions) or "source" in run.fields),
-        "gates": bool(seen.recurrences),
+        "gates": bool(seen.recurrences) and reads in ("text", "pair"),
         "embed": isinstance(model, Encodes),
         "score": task.log_probs is not nothing,
     }
@@ -162,7 +163,7 @@ def abilities(run: Run) -> dict[str, Any]:
         "title": run.model_title,
         "precision": run.precision,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "reads": "pair" if run.recipe.data.paired else kind_of(first.shape),
+        "reads": reads,
         "can": [name for name, is_able in found.items() if is_able],
         "decoding": asdict(task.decoding) if task.decoding is not None else None,
         "sides": list(task.words.sides),

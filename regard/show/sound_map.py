@@ -19,7 +19,7 @@ from regard.show.colours import LEGEND, paper_colour, shade, terminal_colour
 from regard.show.heat_map import svg_begin, svg_text
 from regard.show.picture_map import ACCENT, shares_of, svg_image
 from regard.show.sound_page import Times, Transcribed, sound_frame
-from regard.show.spectrogram import clock, levels, refuse_unfit, sound_scale, spectrogram_pixels, ticks
+from regard.show.spectrogram import clock, levels, pitch_marks, refuse_unfit, sound_scale, spectrogram_pixels, ticks
 from regard.show.text import brief, visible
 
 LINES = 8  # of a spectrogram in the terminal
@@ -41,6 +41,7 @@ class SoundMap:
     kind: str  # "attention", for example
     answer: str  # the transcript
     times: Times | None = None
+    hertz: tuple[float, ...] = ()  # the middle of each band, from low to high; (): not known
     note: str = ""
     near: Callable[[], Transcribed] | None = field(default=None, repr=False, compare=False)  # every layer and head
 
@@ -67,15 +68,16 @@ class SoundMap:
     def text(self, width: int) -> Text:
         """Return the spectrogram for a terminal, and a line for each word; a column is the mean of its time."""
         names = [visible(word) for word in self.words]
-        side = min(max(map(cell_len, names)), max(4, width // 3))
+        pitches = {int(LINES * (1 - place)): pitch for pitch, place in pitch_marks(self.hertz)}
+        side = min(max(map(cell_len, [*names, *pitches.values()])), max(4, width // 3))
         across = max(1, min(width - side - 1, len(self.spectrogram)))
         text = Text()
         if self.answer:
             text.append(f"→ {brief(visible(self.answer).replace('␣', ' '), max(4, width - 2))}\n", style="bold")
         scale = sound_scale()
         cells = spread(spread(levels(self.spectrogram).T[::-1], across).T, LINES).T
-        for line in ((cells - cells.min()) / max(float(np.ptp(cells)), 1e-9)).tolist():
-            text.append(" " * (side + 1))
+        for number, line in enumerate(((cells - cells.min()) / max(float(np.ptp(cells)), 1e-9)).tolist()):
+            text.append(f"{to_the_right(pitches.get(number, ''), side)} ", style="dim")
             for level in line:
                 colour = scale[round(255 * level)]
                 mark = " " if shade(level) == "·" else shade(level)
@@ -91,7 +93,7 @@ class SoundMap:
             text.append("\n")
         if self.note:
             text.append(f"{self.note}\n")
-        text.append(f"{self.kind}, of each word's largest weight: {LEGEND}", style="dim")
+        text.append(f"{self.kind}, of each row's largest weight: {LEGEND}", style="dim")
         return text
 
     def _axis(self, across: int) -> str:
@@ -106,11 +108,24 @@ class SoundMap:
     def svg(self) -> str:
         """Return the spectrogram, and below it a strip for each word."""
         names = [brief(visible(word), LONGEST) for word in self.words]
+<<<<<<< HEAD
         left = AROUND + 10 + round(0.62 * FONT * max(map(cell_len, names)))
         top, bottom = AROUND + 6, AROUND + 6 + SOUND_HIGH + STRIP * len(names) + 8
         wide, high = left + SOUND_WIDE + AROUND + 12, bottom + 48 + 18 * bool(self.note)
         parts = [*svg_begin(wide, high, FONT), f'<g transform="translate({left} {top})">']
         parts.append(svg_image(spectrogram_pixels(self.spectrogram), SOUND_WIDE, SOUND_HIGH, smooth=True))
+=======
+        pitches = pitch_marks(self.hertz)
+        left = MARGIN + 10 + round(0.62 * FONT * max(map(cell_len, [*names, *(pitch for pitch, _ in pitches)])))
+        top, bottom = MARGIN + 6, MARGIN + 6 + HIGH + STRIP * len(names) + 8
+        wide, high = left + WIDE + MARGIN + 12, bottom + 48 + 18 * bool(self.note)
+        parts = [*svg_begin(wide, high, FONT), f'<g transform="translate({left} {top})">']
+        parts.append(svg_image(spectrogram_pixels(self.spectrogram), WIDE, HIGH, smooth=True))
+        for pitch, place in pitches:
+            y = HIGH * (1 - place)
+            parts.append(f'<path d="M-5 {y:.1f}h5" stroke="#666"/>')
+            parts.append(f'<text x="-8" y="{y + FONT / 3:.1f}" fill="#444" text-anchor="end">{pitch}</text>')
+>>>>>>> wt-page
         for number, (name, shares) in enumerate(zip(names, shares_of(self.by_frame[:, None])[:, 0], strict=True)):
             parts.append(self._strip(number, name, shares, SOUND_HIGH + 8 + STRIP * number))
         parts.append("</g>")
@@ -124,7 +139,7 @@ class SoundMap:
 
     @property
     def _caption(self) -> str:
-        return f"{self.kind}; dark at each word's largest weight{', framed where the word is' if self.times else ''}"
+        return f"{self.kind}; dark at each row's largest weight{', framed where the word is' if self.times else ''}"
 
     def _strip(self, number: int, name: str, shares: NDArray[np.floating], y: int) -> str:
         """Return the weights of a word as an element, (0, y) its top left."""

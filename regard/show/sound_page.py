@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from regard.show.attention_page import packed, share_facts
 from regard.show.colours import theme_scales
 from regard.show.markup import fill_template, inert_json, notebook_cell
-from regard.show.spectrogram import level_bytes, refuse_unfit, sound_scale, wav_address
+from regard.show.spectrogram import level_bytes, pitch_marks, refuse_unfit, sound_scale, wav_address
 from regard.show.text import legible, visible
 
 Times = tuple[tuple[float, float], ...]  # of each word: its start and end in seconds
@@ -50,6 +50,7 @@ class Transcribed:
     views: tuple[Moments, ...]
     times: Times | None = None
     wave: Wave | None = None
+    hertz: tuple[float, ...] = ()  # the middle of each band, from low to high; (): not known
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -83,7 +84,12 @@ def sound_facts(recording: Transcribed) -> dict[str, object]:
         "note": legible(recording.note),
         "words": [visible(word) for word in recording.words],
         "seconds": round(recording.seconds, 4),
-        "spectrogram": {"frames": frames, "bands": bands, "levels": packed(level_bytes(recording.spectrogram))},
+        "spectrogram": {
+            "frames": frames,
+            "bands": bands,
+            "levels": packed(level_bytes(recording.spectrogram)),
+            "pitches": pitch_marks(recording.hertz),
+        },
         "times": None if times is None else [[round(time, 4) for time in each] for each in times],
         "wav": None if recording.wave is None else wav_address(recording.wave.samples, recording.wave.rate),
         "views": [

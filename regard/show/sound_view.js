@@ -3,13 +3,13 @@
 import { Paint, make, themeColours, unpack } from "./drawing.js";
 import { WordsView } from "./words_view.js";
 
-const SECOND = 40; // fewest pixels of a second
+const SECOND = 80; // fewest pixels of a second
 const TICKS = 7; // most marks of the axis after 0
 const BETWEEN = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60]; // seconds between two of them
 const ROOM = 0.9; // share of the axis after which there is no room for the name of a mark
 const FAINT = 0.02; // share of the largest weight below which a curve has no line
 const SURE = 0.2; // share of a word's largest weight from which it counts as being at a moment
-const VEIL = 0.8; // opacity over moments without weight
+const VEIL = 0.65; // opacity over moments without weight
 
 export class SoundView extends WordsView {
   constructor(root, { loudness, scales, onChange }) {
@@ -33,7 +33,8 @@ export class SoundView extends WordsView {
       make("figure", {},
         this.part("div", "box", { tabIndex: 0, role: "group", ariaLabel: "Spectrogram, and each word over time" },
           this.part("div", "lanes", {},
-            make("div", { className: "side" }, make("div", { className: "above" }, this.part("span", "top-of-curves")),
+            make("div", { className: "side" },
+              make("div", { className: "above" }, this.part("div", "pitches", { ariaHidden: "true" }), this.part("span", "top-of-curves")),
               name("div", "names", "Every word")),
             this.part("div", "track", {},
               make("div", { className: "above" },
@@ -94,6 +95,11 @@ export class SoundView extends WordsView {
   drawSpectrogram() {
     const { subject, more } = this.shown, { parts } = this, { frames, bands } = subject.spectrogram;
     paintOver(parts.levels, new Paint({ scale: this.loudness }, 255).picture(more, frames, bands));
+    parts.pitches.replaceChildren(...(subject.spectrogram.pitches ?? []).map(([pitch, place]) => {
+      const mark = make("span", {}, pitch);
+      mark.style.bottom = share(place, 1);
+      return mark;
+    }));
     parts.axis.replaceChildren(...marks(subject.seconds).map((time) => {
       const mark = make("span", {}, time < ROOM * subject.seconds ? clock(time) : "");
       mark.style.left = share(time, subject.seconds);

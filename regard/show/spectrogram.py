@@ -15,6 +15,8 @@ from regard.show.colours import colour_scale
 Floats = NDArray[np.floating]
 QUIETEST = 14.0  # natural log of energy below the loudest (60 dB): what is quieter has the darkest colour
 COLOURS = ("#0b0f24", "#1f8787", "#fbf3c4")  # of the quietest, the middle and the loudest level
+PITCHES = (500, 1000, 2000, 4000, 8000, 16000)  # Hz, that an axis marks
+APART = 0.12  # of the height, between two of them
 TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60)  # seconds between two marks of an axis
 AUDIO = "audio/wav"
 
@@ -63,6 +65,20 @@ def ticks(seconds: float, most: int) -> list[float]:
     """Return the times that an axis marks, at most so many after 0."""
     between = next((each for each in TICKS if seconds / each <= most), TICKS[-1] * -(-seconds // (TICKS[-1] * most)))
     return [round(number * between, 2) for number in range(int(seconds / between + 1e-6) + 1)]
+
+
+def pitch_marks(hertz: Sequence[float]) -> list[tuple[str, float]]:
+    """Return the frequencies that an axis marks and where: 0 is the bottom of a spectrogram, 1 its top. `hertz` are the
+    middles of its bands, from low to high."""
+    if not hertz:
+        return []
+    middles = (np.arange(len(hertz)) + 0.5) / len(hertz)
+    found: list[tuple[str, float]] = []
+    for pitch in PITCHES:
+        place = float(np.interp(pitch, hertz, middles))
+        if hertz[0] <= pitch <= hertz[-1] and (not found or place - found[-1][1] >= APART):
+            found.append((f"{pitch} Hz" if pitch < 1000 else f"{pitch // 1000} kHz", round(place, 4)))
+    return found
 
 
 def clock(seconds: float) -> str:

@@ -19,12 +19,16 @@ from regard.data.sound_sources import LabelledSounds, sound_files
 from regard.data.sounds import SoundField
 from regard.data.sources import find
 from regard.interface import Sample, UserError
+from regard.look.recordings import Heard, heard, sound_field
+from regard.look.sounds import label_of_recording_closely, look_at_label_of
 from regard.new.choices import Made, Request
 from regard.new.labelled import new_labelled
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.inputs import some_at_once
 from regard.predict.labels import labels_of
 from regard.run import Run
+from regard.show.sound_map import SoundMap
+from regard.show.sound_page import Transcribed, sound_page
 from regard.tasks import entry_of, nothing, with_file
 from regard.tasks.classification import TASK as CLASSIFICATION
 from regard.tasks.classification import LabelCorpus
@@ -59,12 +63,33 @@ def answer(run: Run, raws: Sequence[Any], how: Decoding | None = None, first_lin
     found = []
     for some in some_at_once(raws, AT_ONCE):
         several = [recording_of(raw, field.rate) for raw in some]
-        shorter = [replace(each, end=each.start + LONGEST) if each.seconds > LONGEST else each for each in several]
+        shorter = [beginning(each) for each in several]
         labels = labels_of(run, run.batch(source=shorter))
         found += [
             replace(label, cut=short is not whole) for label, short, whole in zip(labels, shorter, several, strict=True)
         ]
     return found
+
+
+def beginning(recording: Recording) -> Recording:
+    """As much as is read for a label."""
+    if recording.seconds <= LONGEST:
+        return recording
+    held = recording.held
+    part = held if held is None else held[: round(LONGEST * recording.held_rate)]
+    return replace(recording, end=recording.start + LONGEST, held=part)
+
+
+def look(run: Run, raw: Any, target: str | None = None, layer: int | None = None) -> SoundMap:
+    return look_at_label_of(run, opening(run, raw), target, layer)
+
+
+def look_closely(run: Run, raw: Any, target: str | None = None) -> Transcribed:
+    return label_of_recording_closely(run, opening(run, raw), target)
+
+
+def opening(run: Run, raw: Any) -> Heard:
+    return heard(run, raw, beginning(recording_of(raw, sound_field(run).rate)))
 
 
 # --- what both tasks of recordings have --------------------------------------------------------------------------
@@ -150,6 +175,7 @@ TASK = replace(
     demo=nothing,
     inputs=inputs,
     given=given,
-    look=nothing,
-    look_closely=nothing,
+    look=look,
+    look_closely=look_closely,
+    page=sound_page,
 )

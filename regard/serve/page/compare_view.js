@@ -8,7 +8,7 @@ import { asking } from "./asking.js";
 import { importance } from "./importance.js";
 import { Latest } from "./latest.js";
 import { Look } from "./look.js";
-import { brief, can, factsOf, listRuns } from "./runs.js";
+import { brief, can, factsOf, isSilent, listRuns } from "./runs.js";
 import { SETTINGS } from "./settings.js";
 import { Status } from "./status.js";
 
@@ -57,7 +57,7 @@ class Side {
         } = await post("/v1/predict", { run: run.name, input }, { signal });
         this.status.clear();
         this.answer.replaceChildren(answered(entry, { question: typeof input === "string" ? input : "" }));
-        const seen = can(run, "look") ? await post("/v1/look", { run: run.name, input }, { signal }) : undefined;
+        const seen = can(run, "look") && !isSilent(run, entry) ? await post("/v1/look", { run: run.name, input }, { signal }) : undefined;
         return { entry, seen };
       });
       if (found) await this.show(found);

@@ -42,10 +42,10 @@ export class FileBox {
     if (!file) return;
     const fitting = await this.fitting(file);
     if (fitting.size > MOST)
-      return this.refuse(`${name} has ${(fitting.size / 1e6).toFixed(1)} MB: give a ${this.kind} of at most 6 MB.`);
+      return this.refuseFile(`${name} has ${(fitting.size / 1e6).toFixed(1)} MB: give a ${this.kind} of at most 6 MB.`);
     const reader = new FileReader();
     await new Promise((done) => (Object.assign(reader, { onloadend: done }), reader.readAsDataURL(fitting)));
-    if (!reader.result) return this.refuse(`${name} cannot be read.`);
+    if (!reader.result) return this.refuseFile(`${name} cannot be read.`);
     this.show(reader.result, name);
   }
 
@@ -62,10 +62,20 @@ export class FileBox {
     // an example can be found again by its name
     this.value = address;
     this.name = name;
+    if (this.file.files[0]?.name !== name) this.file.value = ""; // it shows the name of another one
     this.preview.src = address;
     this.preview.hidden = false;
     this.note.textContent = isExample ? `${name}.` : `${name}. It is not part of the link.`;
     this.onChange(this);
+  }
+
+  refuseFile(sentence) {
+    // what was there before is not what the person wants an answer to
+    this.value = this.name = "";
+    this.preview.hidden = true;
+    this.preview.removeAttribute("src");
+    this.onChange(this);
+    this.refuse(sentence);
   }
 
   refuse(sentence) {

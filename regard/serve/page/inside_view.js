@@ -47,6 +47,11 @@ export class InsideView extends LookView {
   }
 
   refusal(run) {
+    if (run.reads === "picture" || run.reads === "recording")
+      return [
+        `${run.name} reads ${run.reads}s`,
+        "Gates, states and gradients are shown along a text: choose a recurrent run that reads text.",
+      ];
     if (!can(run, "gates"))
       return [
         `${run.name} is not recurrent`,

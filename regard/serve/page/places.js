@@ -15,9 +15,9 @@ export class Places {
     addEventListener("themechange", () => this.view?.themeChanged?.());
   }
 
-  async ready({ grid, steps }, run, input) {
+  async ready({ grid, steps, text }, run, input) {
     const isSound = run.reads === "recording";
-    this.element.hidden = !steps[0]?.attention || !(grid || isSound);
+    this.element.hidden = !steps[0]?.attention || !(isSound ? text : grid);
     if (this.element.hidden) return;
     const subject = await this.subjectOf(run, input, isSound ? ["seconds", "spectrogram", "wav", "note"] : ["picture", "size"]);
     const [rows, columns] = grid ?? [1, steps[0].attention.length];

@@ -18,6 +18,8 @@ export function factsOf(name) {
 
 export const can = (run, ability) => run.can.includes(ability);
 
+export const isSilent = (run, { text }) => run.reads === "recording" && text === ""; // no word has a moment
+
 export function brief({ title, parameters, precision }) {
   const count = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(parameters);
   return `${title} · ${count} parameters · ${precision}`;

@@ -8,7 +8,7 @@ import { asking } from "./asking.js";
 import { importance } from "./importance.js";
 import { Latest } from "./latest.js";
 import { Look } from "./look.js";
-import { can } from "./runs.js";
+import { can, isSilent } from "./runs.js";
 import { Status } from "./status.js";
 import { Writer } from "./writer.js";
 
@@ -125,7 +125,7 @@ export class UseView {
       answered(found, { question: typeof input === "string" ? input : "", chosen, onChoose }),
     );
     this.live.textContent = inWords(all[chosen]);
-    if (can(run, "look")) this.lookAt(run, input, chosen ? all[chosen].text : undefined, found);
+    if (can(run, "look") && !isSilent(run, all[chosen])) this.lookAt(run, input, chosen ? all[chosen].text : undefined, found);
     else this.forget();
   }
 
