@@ -108,24 +108,16 @@ class SoundMap:
     def svg(self) -> str:
         """Return the spectrogram, and below it a strip for each word."""
         names = [brief(visible(word), LONGEST) for word in self.words]
-<<<<<<< HEAD
-        left = AROUND + 10 + round(0.62 * FONT * max(map(cell_len, names)))
+        pitches = pitch_marks(self.hertz)
+        left = AROUND + 10 + round(0.62 * FONT * max(map(cell_len, [*names, *(pitch for pitch, _ in pitches)])))
         top, bottom = AROUND + 6, AROUND + 6 + SOUND_HIGH + STRIP * len(names) + 8
         wide, high = left + SOUND_WIDE + AROUND + 12, bottom + 48 + 18 * bool(self.note)
         parts = [*svg_begin(wide, high, FONT), f'<g transform="translate({left} {top})">']
         parts.append(svg_image(spectrogram_pixels(self.spectrogram), SOUND_WIDE, SOUND_HIGH, smooth=True))
-=======
-        pitches = pitch_marks(self.hertz)
-        left = MARGIN + 10 + round(0.62 * FONT * max(map(cell_len, [*names, *(pitch for pitch, _ in pitches)])))
-        top, bottom = MARGIN + 6, MARGIN + 6 + HIGH + STRIP * len(names) + 8
-        wide, high = left + WIDE + MARGIN + 12, bottom + 48 + 18 * bool(self.note)
-        parts = [*svg_begin(wide, high, FONT), f'<g transform="translate({left} {top})">']
-        parts.append(svg_image(spectrogram_pixels(self.spectrogram), WIDE, HIGH, smooth=True))
         for pitch, place in pitches:
-            y = HIGH * (1 - place)
+            y = SOUND_HIGH * (1 - place)
             parts.append(f'<path d="M-5 {y:.1f}h5" stroke="#666"/>')
             parts.append(f'<text x="-8" y="{y + FONT / 3:.1f}" fill="#444" text-anchor="end">{pitch}</text>')
->>>>>>> wt-page
         for number, (name, shares) in enumerate(zip(names, shares_of(self.by_frame[:, None])[:, 0], strict=True)):
             parts.append(self._strip(number, name, shares, SOUND_HIGH + 8 + STRIP * number))
         parts.append("</g>")
