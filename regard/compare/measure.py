@@ -268,7 +268,7 @@ def looked(run: Run, raw: Any) -> Facts | None:
 
 
 def pictured(run: Run, raw: Any) -> str:
-    """Return the picture as the model reads it, or a recording's spectrogram, as a PNG file in base64; "" for others."""
+    """Return a picture as the model reads it, or a recording's spectrogram, as a PNG file in base64; "" for others."""
     field = run.fields.get("source")
     if isinstance(field, SoundField):
         return png_text(spectrogram_pixels(field.frames(first_piece(run, raw))))
