@@ -1,6 +1,6 @@
 """Recordings: spoken digits, strings of them, speakers who were never heard, spelled names.
 
-REGARD_DATA=… python bench/speech.py digits|strings|speaker|names [--seeds 3] [--jobs 2] [--only NAME …] [-o FOLDER]
+REGARD_DATA=… python bench/speech.py digits|strings|speaker|names|hour [--seeds 3] [--jobs 2] [--only NAME …] [-o F]
 
 digits    fsdd, the official test set (recordings 0 to 4 of each speaker and digit): labels by `regard new sounds`,
           transcripts by `regard new speech`. 6 minutes of training each.
@@ -10,6 +10,8 @@ speaker   fsdd, all recordings of one speaker as the test set, five speakers for
 names     AN4: 948 utterances for training, of which those of every tenth speaker choose the checkpoint; 130 for the
           test. 25 minutes each. Then the same models with an n-gram language model of the training transcripts, whose
           weight, and the reward of a token, are chosen on the validation utterances.
+hour      one recording of an hour by the built-in synthesiser, transcribed by the model of `regard demo speech`: word
+          error rate, when each word is found, and memory beside that for two minutes.
 A test set is read once a run. Intervals are of a bootstrap over test recordings and seeds. Training resumes and answers
 are kept: the same command goes on. --jobs trains that many models side by side, one thread each: half the computing.
 """
@@ -22,8 +24,9 @@ import json
 import os
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +37,12 @@ from pretraining import keep_answers, shown, workers
 
 import regard
 from regard.data.recordings import wav_of
+from regard.data.world.speech import utterances
 from regard.predict.decoding import Decoding
 from regard.score.bootstrap import resample
+from regard.score.error_rates import CER, CLOSE, WER, align
 from regard.score.metrics import ACCURACY
-from regard.score.recognition import CER, WER, transcript_scores
+from regard.score.recognition import transcript_scores
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
@@ -45,6 +50,7 @@ TEST_SPEAKERS = ("theo", "yweweler")  # of strings
 OFFICIAL = range(5)  # the numbers of the recordings in the official test set
 STRINGS = {"train": 4000, "valid": 300, "test": 500}
 PAUSE = (0.05, 0.3)  # seconds
+SYNTHESISED = 8000  # samples per second of the built-in synthesiser
 WEIGHTS, REWARDS = (0.2, 0.4, 0.7, 1.0), (0.0, 0.5, 1.0)  # of the language model, and of a token
 
 Table = Iterable[tuple[str, str]]
@@ -240,9 +246,75 @@ def of_names(given: argparse.Namespace) -> None:
         print("\n".join(transcript_scores(every[0]["gold"], every[0]["answers"]).lines))
 
 
+# --- an hour ---
+
+
+def said_in(seconds: float, place: Path) -> list[tuple[str, float, float]]:
+    """Write utterances one after another, with silences between them, and return each word with its start and end."""
+    random, words, time = np.random.default_rng(1), [], 0.0
+    with soundfile.SoundFile(place, "w", SYNTHESISED, 1) as file:
+        for each in utterances("test"):
+            if time >= seconds:
+                return words
+            silence = np.zeros(int(SYNTHESISED * random.uniform(0.5, 1.5)), np.float32)
+            for samples in (each.samples(SYNTHESISED), silence):
+                file.write(samples)
+            words += [
+                (word, time + start, time + end) for word, (start, end) in zip(each.words, each.spans, strict=True)
+            ]
+            time += (round(each.seconds * SYNTHESISED) + len(silence)) / SYNTHESISED
+    raise AssertionError("utterances have no end")
+
+
+def transcribed(run: Path, file: Path) -> tuple[dict[str, Any], float, float]:
+    """Transcribe in a process of its own: the answer, seconds, and peak memory in MB."""
+    began = time.perf_counter()
+    with subprocess.Popen([*REGARD, "predict", str(run), str(file), "--json"], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        answer = json.loads(child.stdout.read())
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return answer, time.perf_counter() - began, used.ru_maxrss / 1024
+
+
+def of_hour(given: argparse.Namespace) -> None:
+    folder = given.out / "hour"
+    folder.mkdir(parents=True, exist_ok=True)
+    run = folder / "run"
+    if not (run / "model.safetensors").exists():
+        recipe = Path(regard.__file__).parent / "recipes" / "demo-speech.toml"
+        subprocess.run([*REGARD, "train", str(recipe), "-o", str(run)], check=True, stdout=subprocess.DEVNULL)
+    for minutes in (2, 60):
+        words = said_in(60 * minutes, folder / f"{minutes}.flac")
+        answer, seconds, peak = transcribed(run, folder / f"{minutes}.flac")
+        found = [timed["word"] for timed in answer["times"]]
+        known, close = recognised([word for word, *_ in words], found), 0
+        for gold, at in known:
+            _, start, end = words[gold]
+            middle = (answer["times"][at]["start"] + answer["times"][at]["end"]) / 2
+            close += start - CLOSE <= middle <= end + CLOSE
+        wer = WER.of([answer["text"]], [" ".join(word for word, *_ in words)])
+        share = 100 * close / len(known)
+        print(
+            f"{minutes:3} minutes, {len(words):,} words: WER {wer:.2f} %, of those found {share:.1f} % "
+            f"within {1000 * CLOSE:.0f} ms; {seconds:.1f} s, peak memory {peak:.0f} MB",
+            flush=True,
+        )
+
+
+def recognised(words: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of places of words that were recognised, in both lists."""
+    said, heard, pairs = count(), count(), []
+    for one, other in align(words, found):
+        places = next(said) if one else 0, next(heard) if other else 0
+        if one == other:
+            pairs.append(places)
+    return pairs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = {"digits": of_digits, "strings": of_strings, "speaker": of_speakers, "names": of_names}
+    kinds = {"digits": of_digits, "strings": of_strings, "speaker": of_speakers, "names": of_names, "hour": of_hour}
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="models that are trained side by side, one thread each")

@@ -94,6 +94,14 @@ def tune_allocator() -> None:
         libc.mallopt(top_pad, 1 << 26)
 
 
+def share_memory() -> None:
+    """Let all threads allocate from two arenas: what each of many threads keeps for itself adds up. Call it before
+    there are threads."""
+    if platform.libc_ver()[0] == "glibc":
+        arena_max = -8
+        ctypes.CDLL(None).mallopt(arena_max, 2)
+
+
 def use_threads(threads: int) -> None:
     if not 0 <= threads <= MOST_THREADS:
         raise UserError(f"threads = {threads} is not possible: give at most {MOST_THREADS}, or 0 for all cores.")

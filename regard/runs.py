@@ -31,7 +31,8 @@ class Listed:
     name: str
     task: str
     model: str
-    state: str  # training, finished, stopped, not started, damaged, of another version
+    state: str  # training, finished, stopped, ready (weights that cannot be trained on), not started, damaged, of
+    # another version
     step: int
     score: str  # the best validation, or what is damaged
     megabytes: float
@@ -87,7 +88,8 @@ def listed(folder: Folder) -> Listed:
         why = f"{file.relative_to(folder.path)}: {reason(problem)}"
         return Listed(name, task, model, "damaged", 0, why[:SHOWN], megabytes)
     finished = bool(entry.get("finished") and entry.get("step") == step)
-    state = "finished" if finished else "stopped" if step else "not started"
+    unfinished = "stopped" if step else "ready" if folder.best.exists() else "not started"
+    state = "finished" if finished else unfinished
     return Listed(name, task, model, "training" if training else state, step, score, megabytes)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+# the microphone hears beeps, and nobody is asked whether it may
+ARGUMENTS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -23,7 +25,7 @@ def chromium() -> Iterator[Browser]:
         missing = "no Chromium on this machine: apt-get install chromium"
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
 

@@ -456,9 +456,9 @@ def test_runs_lists_every_run_whatever_stands_beside_it(tmp_path, bounded):
     assert (listed.code, listed.err) == (0, ""), listed.err
     found = {run["name"]: run for run in json.loads(listed.out)}
     assert set(found) == {*HARM, "whole"}
-    assert (found["whole"]["state"], found["whole"]["score"]) == ("not started", "loss 0.250")
+    assert (found["whole"]["state"], found["whole"]["score"]) == ("ready", "loss 0.250")
     for name, run in found.items():
-        assert run["score"] or run["state"] == "not started", run
+        assert run["score"] or run["state"] == "ready", run
         assert max(map(len, map(str, run.values()))) <= 100, name
     said = bounded("runs", tmp_path / "runs", room=60 << 20)
     assert (said.code, said.err) == (0, ""), said.err

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.score.metrics import Metric
-from regard.score.recognition import (
+from regard.score.error_rates import (
     CER,
     EXACT_TRANSCRIPT,
     RECOGNITION_METRICS,
@@ -18,11 +17,11 @@ from regard.score.recognition import (
     TIMING_DISTANCE,
     WER,
     align,
-    confusions,
     distance,
     equally_spaced,
-    transcript_scores,
 )
+from regard.score.metrics import Metric
+from regard.score.recognition import confusions, transcript_scores
 
 texts = st.lists(st.sampled_from(("one", "two", "on", "too", "é", "a")), max_size=9).map(" ".join)
 letters = st.text("abc", max_size=80)

@@ -39,6 +39,11 @@ def test_each_state_is_told(place):
     assert found["whole"].megabytes > 0.001
 
 
+def test_a_run_of_weights_alone_is_ready(place):
+    shutil.rmtree(Folder(place / "whole").last.parent)
+    assert states(place)["whole"] == "ready"
+
+
 def test_a_run_in_use_is_told(place):
     with Folder(place / "stopped").only_writer():
         assert states(place)["stopped"] == "training"

@@ -185,10 +185,11 @@ PROMPT = "The man"
 
 
 def test_openai_completes_a_prompt_with_what_predict_samples(client: openai.OpenAI, language: Run) -> None:
+    how: dict[str, Any] = {"seed": 7, "temperature": 0.8, "top_p": 0.9}
     found = client.completions.create(
-        model="language", prompt=[PROMPT, "I am"], n=2, seed=7, max_tokens=12, temperature=0.8, top_p=0.9
+        model="language", prompt=[PROMPT, "I am"], n=2, max_tokens=12, **how, extra_body={"top_k": 7}
     )
-    expected = language.predict([PROMPT, "I am"], n_best=2, seed=7, max_length=12, temperature=0.8, top_p=0.9)
+    expected = language.predict([PROMPT, "I am"], n_best=2, max_length=12, **how, top_k=7)
     texts = [one.text for best in expected for one in (best, *best.alternatives)]
     assert [choice.text for choice in found.choices] == [
         text[len(prompt) :] for prompt, text in zip([PROMPT] * 2 + ["I am"] * 2, texts, strict=True)

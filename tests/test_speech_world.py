@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from regard.data.frames import HOP, log_mel
 from regard.data.world import Split
 from regard.data.world.speech import PATTERNS, SOUNDS, UNITS, Units, Utterance, Voice, speak, utterances
+from regard.score.error_rates import TIMING, WER, equally_spaced
 from regard.score.nearest_spectrum import NearestSpectrum, spectra
-from regard.score.recognition import TIMING, WER, equally_spaced
 
 RATE, BANDS = 8000, 40
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -22,16 +22,18 @@ from playwright.sync_api import Browser, expect
 from serving import ask, serving
 
 from regard.data.world.scenes import scenes
+from regard.data.world.speech import utterances
 from regard.loading import read_recipe, shipped
+from regard.show.spectrogram import wav_bytes
 from regard.train.session import Session
 
 HERE = Path(__file__).parent
 AXE = HERE / "node_modules" / "axe-core" / "axe.min.js"
-DROP = """(bytes) => {
+DROP = """([bytes, name, type]) => {
   const dataTransfer = new DataTransfer();
-  dataTransfer.items.add(new File([new Uint8Array(bytes)], "scene.png", { type: "image/png" }));
-  document.querySelector(".picture-box").dispatchEvent(
-    new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+  dataTransfer.items.add(new File([new Uint8Array(bytes)], name, { type }));
+  const box = [...document.querySelectorAll(".file-box")].find((each) => each.checkVisibility());
+  box.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
 }"""
 SENTENCE = "the old man sees a dog ."
 HOSTILE = "<img src=x onerror=alert(1)> </script><script>alert(1)</script> \u202egnol &amp; {{7*7}}"
@@ -41,14 +43,15 @@ TRAINED = ["data.sentences=300", "data.valid=20", "data.test=5", "train.validate
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs that the server has: small ones, and one that describes pictures after two steps of training."""
+    """The runs that the server has: small ones, and two after two steps of training, of pictures and of recordings."""
     runs = tmp_path_factory.mktemp("studio") / "runs"
     for run in ("translation", "language", "classification", "tagging"):
         shutil.copytree(HERE / "runs" / run, runs / run)
-    small = ["data.scenes=30", "data.side=16", "data.valid=5", "data.test=5", "train.steps=2", "train.validate_every=2"]
-    recipe, _ = read_recipe(shipped("demo-captioning"), small)
-    for _ in Session(recipe, runs / "captioning").steps():
-        pass
+    small = ["data.valid=5", "data.test=5", "train.steps=2", "train.validate_every=2"]
+    for name, size in (("captioning", ("data.scenes=30", "data.side=16")), ("speech", ("data.utterances=30",))):
+        recipe, _ = read_recipe(shipped(f"demo-{name}"), [*small, *size])
+        for _ in Session(recipe, runs / name).steps():
+            pass
     return runs
 
 
@@ -172,7 +175,7 @@ def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_pat
     Image.fromarray(next(scenes("test")).draw(16)).save(file)
     seen = opened("use", run="captioning")
     expect(seen.page.get_by_label("Picture")).to_be_visible()
-    seen.run(DROP, list(file.read_bytes()))
+    seen.run(DROP, [list(file.read_bytes()), file.name, "image/png"])
     expect(seen.page.get_by_text("scene.png. It is not part of the link.")).to_be_visible()
     drawn(seen)
     expect(seen.page.locator(".answer .answer-text")).to_be_visible()
@@ -180,6 +183,24 @@ def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_pat
     expect(seen.page.locator(".replay .picture-view canvas.large")).to_be_visible()
     seen.page.reload()
     expect(seen.page.get_by_text("The link does not hold the picture scene.png")).to_be_visible()
+
+
+def test_a_recording_is_dropped_or_made_and_transcribed(opened: Opener, server: str) -> None:
+    said = next(utterances("test"))
+    content = wav_bytes(said.samples(8000), 8000)
+    seen = opened("use", run="speech")
+    expect(seen.page.get_by_role("button", name="Record")).to_be_visible()
+    seen.run(DROP, [list(content), "said.wav", "audio/wav"])
+    expect(seen.page.get_by_text("said.wav. It is not part of the link.")).to_be_visible()
+    expect(seen.page.locator(".answer .answer-text, .answer .quiet").first).to_be_visible()
+    seen.run(DROP, [list(b"no sound"), "no.wav", "audio/wav"])
+    expect(seen.page.get_by_text("it is not WAV, FLAC, OGG, MP3, AIFF or AU")).to_be_visible()
+    with seen.page.expect_response("**/v1/predict") as asked:
+        seen.page.get_by_role("button", name="Record").click()
+        expect(seen.page.get_by_text("Recording: 1 s")).to_be_visible()
+        seen.page.get_by_role("button", name="Stop").click()
+    expect(seen.page.get_by_text("Recording 1. It is not part of the link.")).to_be_visible()
+    assert asked.value.status == 200
 
 
 def test_what_people_write_is_shown_as_text(opened: Opener) -> None:
@@ -212,9 +233,9 @@ def test_writing_can_be_stopped(opened: Opener) -> None:
 
 
 def test_settings_that_are_not_streamed_are_used_too(opened: Opener, server: str) -> None:
-    seen = opened("use", run="language", text="The old", top_k=5)
+    seen = opened("use", run="language", text="The old", no_repeat=3)
     seen.page.get_by_role("button", name="Write").click()
-    settings = {"sample": True, "top_k": 5, "max_length": 256}
+    settings = {"sample": True, "no_repeat": 3, "max_length": 256}
     (found,) = ask(server, "/v1/predict", run="language", input="The old", settings=settings)["predictions"]
     expect(seen.page.locator(".writer .page")).to_have_text(found["text"])
 
@@ -544,6 +565,7 @@ VIEWS = {
     "use, tags": ({"run": "tagging", "text": SENTENCE}, ".tag"),
     "use, a text": ({"run": "language", "text": SENTENCE}, ".writer"),
     "use, a picture": ({"run": "captioning"}, ".picture-box"),
+    "use, a recording": ({"run": "speech"}, ".recording-box"),
     "steps": ({"run": "translation", "text": SENTENCE, "forced": "6", "step": 2}, ".replay"),
     "attention": ({"run": "language", "text": SENTENCE}, ".looked[data-drawn]"),
     "inside": ({"run": "translation", "text": SENTENCE}, ".looked[data-drawn]"),
@@ -553,7 +575,12 @@ VIEWS = {
 }
 
 
-FORMS = ("use, tags", "use, a text", "use, a picture")  # what they share with others is tested there
+FORMS = (
+    "use, tags",
+    "use, a text",
+    "use, a picture",
+    "use, a recording",
+)  # what they share with others is tested there
 
 
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in FORMS)) for each in VIEWS])

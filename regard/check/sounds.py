@@ -57,7 +57,7 @@ class CheckingSounds(Checking):
             "clipped (cut off at the loudest values); record them more quietly": self.clipped,
             f"shorter than {SHORTEST:.2f} s; remove such recordings": self.short,
             f"longer than {LONGEST:.0f} s, which training leaves out; cut such recordings": self.lengthy,
-            f"too short for its transcript (over {FASTEST:.0f} characters a second); correct one": self.crowded,
+            f"too short for the transcript (over {FASTEST:.0f} characters a second); correct one": self.crowded,
         }
 
 

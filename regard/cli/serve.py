@@ -58,6 +58,7 @@ def serve(
     from regard.serve.desk import Limits
     from regard.serve.server import Server
 
+    machine.share_memory()
     machine.use_threads(threads)
     opened = partial(load, device=device, precision=precision, trust_code=trust_code)
     server = Server(

@@ -193,7 +193,8 @@ def show_validation(progress: Progress, counts: str) -> None:
         f"{progress.tokens_per_second:,.0f} {counts}/s{best}"
     )
     for sample in progress.samples[:1]:
-        shown = f"{sample.source}\n→ {sample.output}" if sample.source else sample.output
+        above = sample.source or sample.reference  # a recording cannot be shown, but its transcript can
+        shown = f"{above}\n→ {sample.output}" if above else sample.output
         out.print(indent(shown, "    "), style="dim")
     if progress.finished:
         out.print(f"Finished: {progress.finished}.")

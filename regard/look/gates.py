@@ -113,7 +113,7 @@ def closely(seen: Carried) -> Sentence:
     shown = f"The {UNITS} of {hidden} units whose h varies most." if hidden > UNITS else f"All {hidden} units."
     scale = f"m is 1, but {', '.join(scales)}" if scales else "m is 1"
     note = f"{shown} States can be negative: x is shown as (x/m + 1)/2, so that 0 is 0.5; {scale}."
-    return Sentence(seen.text, seen.output, tuple(views), note=note)
+    return Sentence(seen.text, seen.output, tuple(views), note=note, averages=False)
 
 
 def averages(seen: Carried) -> list[View]:

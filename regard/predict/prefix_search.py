@@ -5,12 +5,13 @@ end in a blank (b) and in its last token (n), step by step:
     b' = (b + n) P(blank)      n' = n P(last token)      and for the prefix with one token c more:
     n' = (b + n) P(c), or b P(c) if c is the last token again: a repeat needs a blank before it
 Hannun 2014, section 3. A prefix is ranked by  log P(prefix | x) + β log P_LM(prefix) + γ |prefix|.
+A token is left out where its probability is below 10⁻⁶ of the largest of its step: most steps are blank, and then fast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from regard.models.fusion import LanguageModel
 from regard.predict.decoding import Decoding
 from regard.predict.search import Hypothesis
 
+LEAST = -13.8  # ln 10⁻⁶, of a token's probability, against the largest of its step
 Floats = NDArray[np.float64]
 Prefix = tuple[int, ...]
 
@@ -99,6 +101,8 @@ def advanced(beam: Beam, step: Floats, how: Decoding, memory: Memory | None) -> 
     stays_blank = total + step[BLANK]
     stays_token = np.where(last == BLANK, IMPOSSIBLE, beam.token + step[last])
     tokens = candidates(step, how.beam)
+    if not len(tokens):
+        return replace(beam, blank=stays_blank, token=stays_token)
     grown = total[:, None] + step[tokens]  # (prefixes, tokens)
     again = last[:, None] == tokens
     grown = np.where(again, beam.blank[:, None] + step[tokens], grown)  # a repeat needs a blank before it
@@ -130,7 +134,8 @@ def advanced(beam: Beam, step: Floats, how: Decoding, memory: Memory | None) -> 
 
 
 def candidates(step: Floats, width: int) -> NDArray[np.int64]:
-    """Return the most probable tokens of a step, at most `width` and the blank left out."""
+    """Return the most probable tokens of a step, at most `width`, without the blank and what is hardly possible."""
     order = np.argsort(-step, kind="stable")
     tokens: NDArray[np.int64] = order[order != BLANK][:width]
-    return tokens[step[tokens] > IMPOSSIBLE]
+    possible: NDArray[np.int64] = tokens[step[tokens] > step.max() + LEAST]
+    return possible

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.score.captions import CAPTION_METRICS, POINTING
+from regard.score.error_rates import RECOGNITION_METRICS, TIMING
 from regard.score.metrics import (
     ALIGNMENT_ERROR,
     ANSWER_METRICS,
@@ -30,5 +31,7 @@ METRICS = {
         *ANSWER_METRICS,
         ALIGNMENT_ERROR,
         POINTING,
+        *RECOGNITION_METRICS,
+        TIMING,
     )
 }

@@ -61,6 +61,7 @@ class Complete(Body):
     max_tokens: int | None = Field(None, ge=1, description="Most tokens to write; by default the run's own limit.")
     temperature: float | None = Field(None, ge=0, le=2, description="0: greedy decoding; by default the run's own.")
     top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling.")
+    top_k: int | None = Field(None, ge=0, description="Top-k sampling; 0: from all. OpenAI's API does not have it.")
     n: int | None = Field(None, ge=1, description="Choices for each prompt.")
     seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS, description="Random seed; without one each answer is another.")
     stop: Text | list[Text] | None = Field(None, description="Texts before which writing stops, up to 4.")
@@ -298,8 +299,10 @@ def decoding_of(run: Run, asked: Complete, n: int) -> Decoding:
     if asked.temperature == 0:
         given["sample"] = False
         given["beam"] = 1
-    elif asked.temperature is not None or asked.top_p is not None:
+    elif any(value is not None for value in (asked.temperature, asked.top_p, asked.top_k)):
         given |= {"sample": True, "temperature": max(asked.temperature or 1.0, 1e-6), "top_p": asked.top_p or 1.0}
+        if asked.top_k is not None:
+            given["top_k"] = asked.top_k
     if asked.seed is not None:
         given["seed"] = asked.seed % SEEDS
     how = run.decoding(**given)

@@ -45,6 +45,7 @@ class Sentence:
     output: str  # the model's output
     views: tuple[View, ...]
     note: str = ""  # "saliency (gradient), not attention" if the model has no attention
+    averages: bool = True  # whether a mean over layers means something: units of two layers have nothing in common
 
     def __post_init__(self) -> None:
         if not self.views or len({(view.name, view.layer) for view in self.views}) < len(self.views):
@@ -82,7 +83,7 @@ def attention_page(sentences: Sequence[Sentence], *, title: str, words: Mapping[
 def sentence_facts(sentence: Sentence) -> dict[str, object]:
     """Return the sentence for JSON, with its weights, as `AttentionMap.show` takes it."""
     texts = {name: legible(vars(sentence)[name]) for name in ("title", "output", "note")}
-    return {**texts, "views": [_view_facts(view) for view in sentence.views]}
+    return {**texts, "averages": sentence.averages, "views": [_view_facts(view) for view in sentence.views]}
 
 
 def notebook_frame(sentence: Sentence) -> str:

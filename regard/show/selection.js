@@ -5,10 +5,11 @@ import { sameTokens } from "./weights.js";
 const oneOf = (values, wanted) => (values.includes(wanted) ? wanted : values[0]);
 const alike = (one, other) => sameTokens(one.rows, other.rows) && sameTokens(one.columns, other.columns);
 
-export function select({ views }, wanted) { // what is wanted but does not exist becomes what comes first
+export function select({ views, averages = true }, wanted) { // what is wanted but does not exist becomes what comes first
   const kinds = [...new Set(views.map((view) => view.name))], kind = oneOf(kinds, wanted.kind);
   const all = views.filter((view) => view.name === kind), numbers = all.map((view) => String(view.layer));
-  const layers = all.length > 1 && all.every((view) => alike(view, all[0])) ? ["mean", ...numbers] : numbers;
+  const isMean = averages && all.length > 1 && all.every((view) => alike(view, all[0]));
+  const layers = isMean ? ["mean", ...numbers] : numbers;
   const layer = layers.includes(wanted.layer) ? wanted.layer : numbers[0];
   const some = layer === "mean" ? all : all.filter((view) => String(view.layer) === layer), { rows, columns } = some[0];
   const count = Math.min(...some.map((view) => view.heads));

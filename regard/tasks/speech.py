@@ -29,9 +29,10 @@ from regard.new.choices import Made, Request, first_key, hold_out
 from regard.predict.decoding import Decoding, Prediction
 from regard.predict.transcribing import log_prob_of_each_transcript, times_of_texts, transcribe
 from regard.run import Run
+from regard.score.error_rates import RECOGNITION_METRICS, TIMING, TIMING_DISTANCE, WER, equally_spaced
 from regard.score.gold import Gold
 from regard.score.nearest_spectrum import NearestSpectrum
-from regard.score.recognition import RECOGNITION_METRICS, TIMING, WER, equally_spaced, score_transcripts
+from regard.score.recognition import score_transcripts
 from regard.show.sound_page import sound_page
 from regard.tasks import Task, Words, entry_of, nothing, with_file
 from regard.tasks import entry as usual_entry
@@ -96,7 +97,8 @@ def new(asked: Request) -> Made:
         smooth=0.1,
     )
     words = sum(len(text.split()) for text in texts)
-    amount = f"{counted(round(minutes), 'minute')} of sound and {words:,} words"
+    length = counted(round(minutes), "minute") if minutes >= 1 else f"{60 * minutes:.0f} seconds"
+    amount = f"{length} of sound and {words:,} words"
     reasons[first_key(config)] = f"the size is for {amount}."
     tokens = TextTokens(kind=kind, size=0 if kind != "bpe" else 1000)
     return asked.recipe(data, tokens, config, train), reasons
@@ -144,8 +146,10 @@ def demo(run: Run) -> Iterator[Any]:
     note = "(a baseline that knows when each word begins and ends)"
     yield f"  {'nearest mean spectrum':22} {WER.of(guesses, references):6.2f} %   {note}"
     known = gold_times(utterances)
-    share = known.metric.over(known.statistics(run, examples))
+    statistics = known.statistics(run, examples)
+    share, apart = known.metric.over(statistics), TIMING_DISTANCE.over(statistics)
     yield f"  {known.metric.name} {share:.1f} %   ({known.baseline_name}: {known.baseline:.1f} %)"
+    yield f"  {TIMING_DISTANCE.name} to a unit's middle {apart:.0f} ms"
     seen = look_at_recording(run, examples[0][0])
     yield f"\n{outputs[0]}\n"
     yield seen.text(100)

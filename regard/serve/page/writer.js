@@ -7,8 +7,8 @@ import { Latest } from "./latest.js";
 import { Status } from "./status.js";
 
 const USUAL = 256; // tokens, where the settings leave the number open
-const STREAMED = { temperature: 2, top_p: 1, seed: Infinity }; // settings of /v1/completions, and their largest values
-const PLAIN = { top_k: 0, n_best: 1, beam: 1, min_length: 0, no_repeat: 0 }; // what it does besides: nothing
+const STREAMED = { temperature: 2, top_k: Infinity, top_p: 1, seed: Infinity }; // settings of /v1/completions, and their largest values
+const PLAIN = { n_best: 1, beam: 1, min_length: 0, no_repeat: 0 }; // what it does besides: nothing
 
 export const isStreamed = (settings) =>
   Object.entries(PLAIN).every(([name, value]) => (settings[name] ?? value) === value) &&
