@@ -99,8 +99,8 @@ def of_digits(given: argparse.Namespace) -> None:
     }
     both = (str(tables["train"]), "--valid", str(tables["valid"]))
     budget = ("train.minutes=6", "train.epochs=0", "train.patience=0")
-    compare(given, {"birnn, labels": ("sounds", *both, *budget)}, tables["test"], ACCURACY)
-    compare(given, {"ctc, transcripts": ("speech", *both, *budget)}, tables["test"], WER)
+    compare(given, {"birnn, labels": ("sounds", *both, "--model", "birnn", *budget)}, tables["test"], ACCURACY)
+    compare(given, {"ctc, transcripts": ("speech", *both, "--model", "ctc", *budget)}, tables["test"], WER)
 
 
 def of_strings(given: argparse.Namespace) -> None:
@@ -117,8 +117,8 @@ def of_strings(given: argparse.Namespace) -> None:
                 joined(folder, f"{split}{number}", part[random.choice(speakers)], random) for number in range(count)
             ]
             write_table(tables[split], rows)
-    both = (str(tables["train"]), "--valid", str(tables["valid"]), "train.minutes=10", "train.epochs=0")
-    rows = {model: ("speech", *both, "--model", model) for model in ("ctc", "las")}
+    both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=10", "train.epochs=0")
+    rows = {model: ("speech", *both, "--model", model, *budget) for model in ("ctc", "las")}
     compare(given, rows, tables["test"], WER)
 
 
@@ -151,8 +151,8 @@ def of_speakers(given: argparse.Namespace) -> None:
                 "test": lambda speaker, number, who=who: speaker == who,
             }.items()
         }
-        new = ("sounds", str(tables["train"]), "--valid", str(tables["valid"]), "train.minutes=3", "train.epochs=0")
-        compare(given, {f"birnn, {who}": new}, tables["test"], ACCURACY)
+        both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=3", "train.epochs=0")
+        compare(given, {f"birnn, {who}": ("sounds", *both, "--model", "birnn", *budget)}, tables["test"], ACCURACY)
 
 
 # --- AN4 ---
@@ -220,13 +220,12 @@ def with_language_model(folder: Path, place: Path, tables: Mapping[str, Path], k
 
 def of_names(given: argparse.Namespace) -> None:
     folder, tables = given.out / "names", names_tables(given)
-    both = (str(tables["train"]), "--valid", str(tables["valid"]), "train.minutes=25", "train.epochs=0")
+    both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=25", "train.epochs=0")
     kinds = {"ctc": "characters", "las": "characters", "las, attention alone": "characters", "ctc, words": "words"}
+    settings = {name: ("model.ctc=0",) * ("alone" in name) for name in kinds}
     rows = {
-        "ctc": ("speech", *both, "--tokens", "characters", "--model", "ctc"),
-        "ctc, words": ("speech", *both, "--tokens", "words", "--model", "ctc"),
-        "las": ("speech", *both, "--tokens", "characters", "--model", "las"),
-        "las, attention alone": ("speech", *both, "--tokens", "characters", "--model", "las", "model.ctc=0"),
+        name: ("speech", *both, "--tokens", kind, "--model", name.partition(",")[0], *budget, *settings[name])
+        for name, kind in kinds.items()
     }
     compare(given, rows, tables["test"], WER)
     for name in rows:

@@ -188,15 +188,15 @@ def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_pat
 def test_a_recording_is_dropped_or_made_and_transcribed(opened: Opener, server: str) -> None:
     said = next(utterances("test"))
     content = wav_bytes(said.samples(8000), 8000)
-    seen = opened("use", run="speech")
-    expect(seen.page.get_by_role("button", name="Record")).to_be_visible()
+    seen = opened("use", run="speech", refused=True)
+    expect(seen.page.get_by_role("button", name="Record", exact=True)).to_be_visible()
     seen.run(DROP, [list(content), "said.wav", "audio/wav"])
     expect(seen.page.get_by_text("said.wav. It is not part of the link.")).to_be_visible()
     expect(seen.page.locator(".answer .answer-text, .answer .quiet").first).to_be_visible()
     seen.run(DROP, [list(b"no sound"), "no.wav", "audio/wav"])
     expect(seen.page.get_by_text("it is not WAV, FLAC, OGG, MP3, AIFF or AU")).to_be_visible()
     with seen.page.expect_response("**/v1/predict") as asked:
-        seen.page.get_by_role("button", name="Record").click()
+        seen.page.get_by_role("button", name="Record", exact=True).click()
         expect(seen.page.get_by_text("Recording: 1 s")).to_be_visible()
         seen.page.get_by_role("button", name="Stop").click()
     expect(seen.page.get_by_text("Recording 1. It is not part of the link.")).to_be_visible()
