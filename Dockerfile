@@ -6,7 +6,7 @@ WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY regard regard
 # torch for CPUs has no CUDA libraries, which take several gigabytes
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu --constraint constraints.txt '.[images]' \
+RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu --constraint constraints.txt '.[images,audio]' \
     && rm -rf /build
 
 RUN useradd --uid 10001 --create-home regard && mkdir /runs
