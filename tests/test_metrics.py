@@ -17,6 +17,7 @@ from sacrebleu.significance import PairedTest
 
 from regard.score.bootstrap import RESAMPLES, confidence_interval, difference, paired_bootstrap, resample
 from regard.score.captions import CAPTION_METRICS, POINTING
+from regard.score.error_rates import RECOGNITION_METRICS, TIMING
 from regard.score.metrics import (
     ACCURACY,
     ALIGNMENT_ERROR,
@@ -182,11 +183,11 @@ def test_nothing_improves_on_the_references(metric: Metric) -> None:
 
 
 def test_metrics_are_found_by_key() -> None:
-    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS, *CAPTION_METRICS, POINTING, TOP_5)
+    every = (*ALL, *NUMBER_METRICS, *ANSWER_METRICS, *CAPTION_METRICS, *RECOGNITION_METRICS, POINTING, TIMING, TOP_5)
     assert set(METRICS) == {*(metric.key for metric in every)}
     assert all(METRICS[metric.key].better == metric.better for metric in every)
     assert {metric.key for metric in every if metric.better == "lower"} == {
-        "loss", "perplexity", "ter", "alignment_error", "rmse"
+        "loss", "perplexity", "ter", "alignment_error", "rmse", "wer", "cer"
     }  # fmt: skip
     assert METRICS["f1"].name == "F1" and METRICS["ter"] is TER
 

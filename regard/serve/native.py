@@ -119,7 +119,7 @@ def routes(desk: Desk) -> APIRouter:
     async def run_facts(run: str) -> dict[str, Any]:
         """Load a run, and describe what it reads and what it can do."""
         loaded = await desk.run(run)
-        listed = await desk.in_thread(lambda: next(each for each in desk.shelf.list() if each["name"] == run))
+        listed = await desk.in_thread(partial(desk.shelf.described, run))
         return {**listed, **abilities(loaded)}
 
     @router.get("/runs/{run}/examples", responses={**answers(examples.INPUTS), **refusals(400, 404)})

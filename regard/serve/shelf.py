@@ -104,8 +104,14 @@ class Shelf:
 
     def list(self) -> Iterable[dict[str, Any]]:
         """Describe every run without loading any."""
-        for name, path in self.paths().items():
-            yield {**asdict(listed(Folder(path))), "name": name, "loaded": name in self.runs}
+        return (self._described(name, path) for name, path in self.paths().items())
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Describe one run without loading it."""
+        return self._described(name, self.path(name))
+
+    def _described(self, name: str, path: Path) -> dict[str, Any]:
+        return {**asdict(listed(Folder(path))), "name": name, "loaded": name in self.runs}
 
 
 def stamp(file: Path) -> Stamp:
