@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 # Torch's threads wait for each other by spinning, for so long that on a busy machine most of the speed is lost; a
 # shorter spin costs nothing where the cores are free. It must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# Processes that train together must look for weights that got no gradient, and PyTorch warns where there are none. It
+# reads this when it is imported, too.
+if "RANK" in os.environ:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 if TYPE_CHECKING:
     from regard.compare.api import Comparison, compare

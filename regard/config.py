@@ -30,6 +30,10 @@ class UserError(Exception):
     """Something the user can fix: one sentence, shown without a traceback."""
 
 
+class AgreedError(UserError):
+    """An error that all processes of a training find together; the one that leads shows it."""
+
+
 INTEGERS = range(-(1 << 63), 1 << 63)  # TOML's
 
 

@@ -336,6 +336,14 @@ class Paced(Protocol):
 
 
 @runtime_checkable
+class Gathered(Protocol):
+    """If `gathered`, a module whose weights only `forward` reads: where several processes share them out, they are put
+    together when its forward pass begins and given up when it ends."""
+
+    gathered: bool
+
+
+@runtime_checkable
 class Scores(Protocol):
     """Scores a target: ln p of target[:, 1:], (batch, target - 1), 0 at padding; and the state after it."""
 

@@ -109,6 +109,11 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
+def processes() -> int:
+    """Return how many processes `torchrun` has started to train together; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
 def devices() -> list[str]:
     """List the torch devices of this machine."""
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -116,10 +121,10 @@ def devices() -> list[str]:
 
 
 def device(name: str) -> torch.device:
-    """Return the torch device of that name, if this machine has it."""
+    """Return the torch device of that name, if this machine has it; each process that `torchrun` starts has its own."""
     if name not in devices():
         raise UserError(f"The device {name!r} is not available: choose one of {', '.join(devices())}.")
-    return torch.device(name)
+    return torch.device(name, int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
 
 
 def cpu_info() -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import typer
 
 from regard.cli import signals
-from regard.cli.shell import app, err
+from regard.cli.shell import app, err, out
 from regard.cli.streams import standard_streams
-from regard.config import UserError
+from regard.config import AgreedError, UserError
 from regard.data.files import reason
 from regard.data.text import one_line
 
@@ -61,6 +61,8 @@ def run() -> int:
     except Exception as problem:
         if os.environ.get("REGARD_DEBUG"):
             raise
+        if isinstance(problem, AgreedError) and out.quiet:
+            return 1  # the process that leads says it
         err.print(f"regard: {one_line(sentence(problem))}")
         return 1
 

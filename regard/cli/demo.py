@@ -47,7 +47,7 @@ def demo(
     for place, stage in stages.items():
         if len(stages) > 1:
             out.print(f"\n{place}: {stage.task.name}")
-        with opened(stage, place, threads=threads, device="cpu") as session:
+        with opened(stage, place, threads, "cpu") as session:
             if not follow(session):
                 return
     for part in shown.demo(*map(load, stages)):

@@ -34,20 +34,20 @@ class Listener:
         while number := os.read(reader, 1)[0]:
             asked, self.number = bool(self.number), max(self.number, number)
             if asked or not self.asks:
-                leave(self.number, self.sentence)
+                leave(128 + self.number, self.sentence)
 
 
 _listener = Listener()
 
 
-def leave(number: int, sentence: str) -> NoReturn:
-    """End the process at once, with the exit code of a process that a signal ended."""
+def leave(code: int, sentence: str) -> NoReturn:
+    """End the process at once with this exit code; 128 and a signal's number is that of a process that it ended."""
     try:
         remove_unfinished()
         shown = "\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else ""  # clears the line and shows the cursor
         os.write(sys.stderr.fileno(), f"{shown}{sentence}\n".encode())
     finally:  # also where nobody reads standard error any more
-        os._exit(128 + number)
+        os._exit(code)
 
 
 def exit_code() -> int:

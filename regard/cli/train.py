@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.cli.options import Device, Output, RecipeFile, Settings, Threads, TrustCode
 from regard.cli.shell import command, err, out, recipe_with
-from regard.cli.signals import asked_first, saying
+from regard.cli.signals import asked_first, leave, saying
 from regard.cli.streams import go_on_unread
 from regard.config import counted
 
 if TYPE_CHECKING:
     from regard.interface import Progress
+    from regard.recipe import Recipe
+    from regard.train.group import Group
     from regard.train.session import Session
 
 MOST_SHOWN = 200  # characters of a text
@@ -34,36 +36,66 @@ def train(
     output: Output = None,  # the run folder; by default runs/<recipe's name>
     threads: Threads = 0,
     device: Device = "cpu",
+    patience: float = 60.0,  # under torchrun: seconds of silence after which a process counts as lost
     trust_code: TrustCode = False,
 ) -> None:
-    """Train a recipe's model, or resume it, and write a run folder."""
+    """Train a recipe's model, or resume it, and write a run folder.
+
+    On several processes, on one host or many: torchrun --nproc-per-node 2 -m regard train RECIPE.toml
+    """
     read = recipe_with(recipe, settings, trust_code=trust_code)
     folder = output or Path("runs") / recipe.stem
-    with opened(read, folder, threads=threads, device=device) as session:
+    with together(device, patience) as group, opened(read, folder, threads, device, group) as session:
         if follow(session):
             more = read.task.words.try_with
             out.print(f"The best model is in {folder}; try: regard predict {folder}{more}")
 
 
 @contextmanager
-def opened(recipe: Any, folder: Path, *, threads: int, device: str) -> Iterator[Session]:
-    """Open a training session in a run folder, and lock the folder against other processes."""
+def together(device: str, patience: float) -> Iterator[Group]:
+    """Join the processes that torchrun has started, if there are several; only the one that leads prints."""
+    from regard import machine
+    from regard.train.group import Group
+
+    if machine.processes() == 1:
+        yield Group()
+        return
+    from regard.train.processes import joined  # which takes a while to import
+
+    def lost(sentence: str) -> None:
+        leave(1, f"regard: {sentence}")
+
+    with joined(device=device, patience=patience, on_lost=lost) as group:
+        out.quiet = not group.leads
+        yield group
+
+
+@contextmanager
+def opened(recipe: Recipe, folder: Path, threads: int, device: str, group: Group | None = None) -> Iterator[Session]:
+    """Open a training session in a run folder, and lock the folder against other trainings."""
     from regard import machine
     from regard.checkpoint import Folder
-    from regard.train.session import Session
+    from regard.train.group import Group
+    from regard.train.session import Session, described
 
     machine.use_threads(threads)
     machine.end_with_parent()
     go_on_unread()
-    with Folder(folder).only_writer():
-        with saying("Interrupted before the first step; the same command starts again."):
-            with err.status(PREPARING) as status:
+    group = group or Group()
+    group.agree(lambda: described(recipe))
+    with ExitStack() as stack:
+        with group.in_turn(), saying("Interrupted before the first step; the same command starts again."):
+            if group.leads:
+                stack.enter_context(Folder(folder).only_writer())
+            with err.status(PREPARING) if group.leads else nullcontext() as status:
 
                 def on_read(read: int, every: int) -> None:
-                    status.update(f"{PREPARING} {read:,} of {counted(every, recipe.task.words.example)}")
+                    if status is not None:
+                        status.update(f"{PREPARING} {read:,} of {counted(every, recipe.task.words.example)}")
 
-                session = Session(recipe, folder, device=device, on_read=on_read)
+                session = Session(recipe, folder, device=device, on_read=on_read, follows=not group.leads)
             show_plan(session)
+        session.join(group)
         yield session
 
 
@@ -135,13 +167,13 @@ def follow(session: Session) -> bool:
     if session.training.done(session.batches) >= 1:
         out.print(how_to_continue(session))
         return True
-    asked: list[int] = []
-
+    group = session.training.group
     counts = session.recipe.task.words.counts
     place = out if out.is_terminal else err  # the bar stays below lines that its own console prints
+    shown = None if group.leads else False
     with (
-        asked_first(lambda number, _: asked.append(number), LEFT),
-        training_bar(on_line=partial(show_validation, counts=counts), console=place, counts=counts) as show,
+        asked_first(lambda *_: group.ask(), LEFT),
+        training_bar(shown, partial(show_validation, counts=counts), place, counts) as show,
     ):
         began = session.training.seconds
         estimated, best = False, dict[str, float]()
@@ -151,7 +183,7 @@ def follow(session: Session) -> bool:
                 estimated = True
             show(progress)
             best = progress.valid if progress.valid and progress.improved else best
-            if asked and not progress.finished:
+            if group.asked and not progress.finished:
                 session.save()
                 out.print(f"Stopped at step {progress.step} and saved; the same command resumes.")
                 return False
@@ -160,7 +192,7 @@ def follow(session: Session) -> bool:
     ]
     if session.few_valid and perfect:
         out.print(f"{perfect[0]} on {session.few_valid} measures nothing: {MORE_VALID}")
-    return not asked
+    return not group.asked
 
 
 def how_to_continue(session: Session) -> str:

@@ -314,6 +314,7 @@ class Block(nn.Module):
             self.cross_residual = residual()
         self.feed_forward = feed_forward()
         self.feed_residual = residual()
+        self.gathered = not cross  # a memory's keys and values are computed outside of `forward`
 
     def pack(self, make: Callable[..., Product]) -> tuple[nn.Linear, ...]:
         return self.self_attention.join(make)

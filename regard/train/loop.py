@@ -17,34 +17,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.interface import Batch, Fits, Learns, Loss, Progress, Sample, Texts, UserError, map_tensors
+from regard.interface import Batch, Fits, Learns, Progress, Sample, Texts, UserError
+from regard.score.metrics import LOSS
+from regard.train.group import Computed, Sums
 from regard.train.schedule import rate
-from regard.train.training import LATELY, Batches, TrainConfig, Training
+from regard.train.training import LATELY, Batches, Training
 from regard.train.weights import load_weights, mean_weights, weights
 
 # Validates the model, in evaluation mode, and returns metrics (with "loss" among them) and a few outputs.
 Validation = Callable[[], tuple[dict[str, float], tuple[Sample, ...]]]
 
 
-def kept(tensor: Tensor) -> Tensor:
-    """Detach a carried state, and return it in the precision of a model's initial state."""
-    return tensor.detach().float() if tensor.dtype is torch.bfloat16 else tensor.detach()
-
-
 @contextlib.contextmanager
 def averaged(training: Training) -> Iterator[None]:
     """Within this block, the model has the mean weights of the snapshots and is in evaluation mode. Snapshots are taken
     from the moving average of weights, where there is one."""
-    own = {name: tensor.clone() for name, tensor in weights(training.model).items()}
+    model = training.whole or training.model
+    own = {name: tensor.clone() for name, tensor in weights(model).items()}
     was_random = torch.get_rng_state()
-    if len(training.snapshots) > 1 or training.smoothed:
-        load_weights(training.model, mean_weights(training.snapshots))
-    training.model.eval()
+    if len(training.snapshots) > 1 or training.smoothed or training.whole:
+        load_weights(model, mean_weights(training.snapshots))
+    model.eval()
     try:
         yield
     finally:
-        load_weights(training.model, own)
-        training.model.train()
+        load_weights(model, own)
+        model.train()
         torch.set_rng_state(was_random)  # validating must not change what training does next
 
 
@@ -57,49 +55,61 @@ def train_steps(
     """
     if not isinstance(training.model, Learns):
         raise UserError("This model does not learn by gradient descent, since it has no loss: give it a method loss.")
-    config, model = training.config, training.model
+    config, model, group = training.config, training.model, training.group
+    computed = Computed(model, training.device, mixed=config.precision == "bfloat16")
+    add_gradients = group.step(computed, wire=config.wire)
     parameters = list(training.parameters.values())
+    training.rows = batches.carries
     model.train()
     paces: list[tuple[int, float]] = []  # tokens and seconds of the latest steps
+    rest = 0.0  # seconds of the step before, after its sums
     while (done := training.done(batches)) < 1:
-        began = time.perf_counter()
+        began = time.perf_counter() - rest
         learning_rate = config.learning_rate * rate(
             config.schedule, step=training.step + 1, warmup=config.warmup, done=done
         )
-        for group in training.optimiser.param_groups:
-            group["lr"] = learning_rate * group["pace"]
+        for each in training.optimiser.param_groups:
+            each["lr"] = learning_rate * each["pace"]
         objective, nll, tokens = 0.0, 0.0, 0
+        latest: tuple[Batch, Tensor]  # the batch, or else the first one with an odd loss, and the random state before
+        odd = False
         training.optimiser.zero_grad()
-        for _ in range(config.accumulate):
+        group.seed(training.seed, training.step)
+        for left in reversed(range(config.accumulate)):
             if training.index >= batches.count(training.epoch):
                 training.epoch, training.index, training.carry = training.epoch + 1, 0, None
-                training.thaw()
-            batch = batches.get(training.epoch, training.index).to(training.device)
+                if training.thaw():
+                    add_gradients = group.step(computed, wire=config.wire)
+            batch, weight = group.part(batches.get(training.epoch, training.index))
+            batch = batch.to(training.device)
             if batches.carries:
                 batch = replace(batch, state=training.carry)
             training.index += 1
-            random = torch.get_rng_state()
-            loss = loss_of(model, batch, config, training.device)
-            if not math.isfinite(float(loss.objective.detach())):
-                raise not_finite(training, batch, random, "loss")
-            loss.objective.backward()  # type: ignore[no-untyped-call]
+            if not odd:
+                latest = batch, torch.get_rng_state()
+            loss = add_gradients(batch, weight, not left)
+            odd |= not math.isfinite(float(loss.objective.detach()))
             if batches.carries:
-                training.carry = map_tensors(kept, loss.state)
+                training.carry = loss.state
             objective += float(loss.objective.detach())
             nll, tokens = nll + float(loss.nll), tokens + loss.tokens
+        sums = group.sums(Sums(objective, nll, tokens, training.seconds + time.perf_counter() - began, odd))
+        if sums.odd:
+            raise not_finite(training, *latest, "loss")
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        torch._foreach_div_(gradients, float(tokens))
-        norm = float(nn.utils.clip_grad_norm_(parameters, config.clip or math.inf, foreach=True))
+        torch._foreach_div_(gradients, float(sums.tokens))
+        total = nn.utils.clip_grad_norm_(parameters, config.clip or math.inf, foreach=True)
+        norm = float(group.whole({"norm": total})["norm"])
         if not math.isfinite(norm):
-            raise not_finite(training, batch, random, "gradient")
+            raise not_finite(training, *latest, "gradient")
         training.optimiser.step()
         training.step += 1
-        training.tokens += tokens
+        training.tokens += sums.tokens
         training.smooth()
-        seconds = time.perf_counter() - began
-        training.seconds += seconds
-        training.lately = [*training.lately, [objective, nll, tokens]][-LATELY:]
-        paces = [*paces, (tokens, seconds)][-LATELY:]
+        seconds, training.seconds = sums.seconds - training.seconds, sums.seconds
+        rest = time.perf_counter() - began - seconds
+        training.lately = [*training.lately, [*sums[:3]]][-LATELY:]
+        paces = [*paces, (sums.tokens, seconds)][-LATELY:]
         recent = [sum(column) for column in zip(*training.lately, strict=True)]
         pace = [sum(column) for column in zip(*paces, strict=True)]
         found: dict[str, Any] = {}
@@ -161,24 +171,28 @@ def fit_steps(
     )
 
 
-def loss_of(model: Learns, batch: Batch, config: TrainConfig, device: torch.device) -> Loss:
-    with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-        return model.loss(batch)
-
-
 def validated(training: Training, validate: Validation, save_best: Callable[[], None]) -> dict[str, Any]:
-    """Validate and return what that adds to Progress."""
-    began = time.perf_counter()
-    snapshot = {name: training.smoothed.get(name, own).clone() for name, own in weights(training.model).items()}
-    training.snapshots = [*training.snapshots, snapshot][-training.config.average :]
-    with averaged(training), torch.inference_mode():
-        metrics, samples = validate()
-        if not math.isfinite(metrics["loss"]):
-            raise UserError(f"The validation loss was not finite at step {training.step}: lower train.learning_rate.")
-        improved = training.better(metrics)
-        if improved:
-            save_best()
-    training.seconds += time.perf_counter() - began
+    """Validate and return what that adds to Progress. The leading process does it, and tells the others the outcome."""
+    began, group = time.perf_counter(), training.group
+    metrics, samples, improved = {LOSS.key: math.nan}, tuple[Sample, ...](), False
+    latest = group.whole({name: training.smoothed.get(name, own) for name, own in weights(training.model).items()})
+    if group.leads:
+        snapshot = {name: tensor.clone() for name, tensor in latest.items()}
+        training.snapshots = [*training.snapshots, snapshot][-training.config.average :]
+        with averaged(training), torch.inference_mode():
+            metrics, samples = validate()
+            if not math.isfinite(metrics[LOSS.key]):
+                raise UserError(
+                    f"The validation loss was not finite at step {training.step}: lower train.learning_rate."
+                )
+            improved = training.better(metrics)
+            if improved:
+                save_best()
+        training.seconds += time.perf_counter() - began
+    told = group.told([metrics[LOSS.key], float(improved), training.seconds, *training.judged()])
+    if not group.leads:
+        metrics, improved, training.seconds = {LOSS.key: told[0]}, bool(told[1]), told[2]
+        training.judge(told[3:])
     return {"valid": metrics, "samples": samples, "improved": improved}
 
 
@@ -207,9 +221,9 @@ def first_not_finite(training: Training, batch: Batch, random: Tensor) -> str:
     torch.set_rng_state(random)
     try:
         training.optimiser.zero_grad()
-        loss = loss_of(model, batch, training.config, training.device)  # type: ignore[arg-type]
+        loss = Computed(model, training.device, mixed=training.config.precision == "bfloat16")(batch)
         if not found:
-            loss.objective.backward()  # type: ignore[no-untyped-call]
+            loss.objective.backward()
     finally:
         for hook in hooks:
             hook.remove()

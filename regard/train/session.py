@@ -38,6 +38,7 @@ from regard.score.metrics import FEWEST
 from regard.train.corpus import Corpus, OnRead, by_side
 from regard.train.cost import first_batches, flops_per_token
 from regard.train.events import require_tensorboard, with_events
+from regard.train.group import Group
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
 from regard.train.training import BUDGETS, Precision, Training
@@ -46,7 +47,8 @@ from regard.train.tuning import Tuning
 from regard.train.weights import weights
 
 MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
-MAY_CHANGE = {"train.tensorboard"}  # which does not affect training
+# which do not affect what is learnt, but for rounding
+MAY_CHANGE = {"train.tensorboard", "train.shard", "train.wire"}
 SAVE_EVERY = 60.0  # seconds between checkpoints: the most work that a crash can cost
 LOG_EVERY = 5.0  # seconds without a validation after which a line is logged, for those who watch
 LINES_AT_ONCE = 10_000
@@ -60,10 +62,25 @@ class Session:
     """Everything a run needs, open and ready to step."""
 
     def __init__(
-        self, recipe: Recipe, out: str | Path, *, device: str = "cpu", on_read: OnRead = lambda read, every: None
+        self,
+        recipe: Recipe,
+        out: str | Path,
+        *,
+        device: str = "cpu",
+        on_read: OnRead = lambda read, every: None,
+        follows: bool = False,
     ) -> None:
+        """Open the run folder. A process that follows another one writes nothing there: it reads what the other wrote,
+        as if it resumed the run."""
         self.folder = Folder(out)
-        self.folder.sweep()
+        self.follows = follows
+        if follows and not self.folder.config.exists():
+            raise UserError(
+                f"{self.folder.path} is not the run folder that process 0 has opened: it must be on a file system that "
+                "all hosts share, under the same path."
+            )
+        if not follows:
+            self.folder.sweep()
         self.device = machine.device(device)
         self.resumed = self.folder.config.exists()
         if self.resumed:
@@ -108,18 +125,25 @@ class Session:
         precision = self._precision(facts["precision"])
         settings = dataclasses.replace(recipe.train, precision=precision, tokens=self._most_tokens(model))
         tuning = Tuning(recipe.train.tune, recipe.train.layer_decay, frozenset(map(str, facts.get("new", []))))
-        self.training = Training(model, settings, self.device, metric=recipe.metric, tuning=tuning)
+        self.training = Training(model, settings, self.device, metric=recipe.metric, tuning=tuning, seed=recipe.seed)
         self.corpus.prepare(model, self.encoded["train"])
         torch.manual_seed(recipe.seed)
         if self.resumed:
             saved = read_tensors(self.folder.last)
             self.training.load(*saved, rows=self.batches.carries, origin=self.folder.last)
+        if follows:
+            return
+        if self.resumed:
             self.folder.forget_after(self.training.step)
         else:
             self.folder.write_facts({**facts, "precision": precision})
             self.save()
         # written last: a folder without it was never started, one with it has all files
         write_atomically(self.folder.config, recipe.to_toml(placed=True), own=True)
+
+    def join(self, group: Group) -> None:
+        """Train together with other processes, which have opened the same run."""
+        self.training = self.training.spread(group, rows=self.batches.carries)
 
     # --- opening ---
 
@@ -297,27 +321,30 @@ class Session:
     def steps(self) -> Iterator[Progress]:
         """Train until the budget is used, and save checkpoints. A caller that stops earlier calls `save`."""
         attempt = int(time.time())
-        saved = logged = time.monotonic()
+        saved, logged = self.training.seconds, time.monotonic()
         validate = partial(self.corpus.validate, self.run, self.encoded["valid"])
         if isinstance(self.run.model, Fits):
             texts = self.encoded["train"]["target"]
             steps = fit_steps(self.training, texts, validate=validate, save_best=self.save_best)
         else:
             steps = train_steps(self.training, self.batches, validate=validate, save_best=self.save_best)
-        if self.recipe.train.tensorboard:
+        if self.recipe.train.tensorboard and not self.follows:
             steps = with_events(steps, self.folder.tensorboard, self.training.step)
         for progress in steps:
-            if progress.valid is not None or time.monotonic() - logged > LOG_EVERY:
+            if not self.follows and (progress.valid is not None or time.monotonic() - logged > LOG_EVERY):
                 self._log(progress, attempt)
                 logged = time.monotonic()
-            if progress.valid is not None or time.monotonic() - saved > SAVE_EVERY:
+            # all processes save together, and know the same seconds
+            if progress.valid is not None or progress.seconds - saved > SAVE_EVERY:
                 self.save()
-                saved = time.monotonic()
+                saved = progress.seconds
             yield progress
 
     def save(self) -> None:
         """Save a checkpoint: all that the next step depends on."""
-        write_tensors(self.folder.last, self.training.tensors(), self.training.facts())
+        tensors = self.training.tensors()  # of which other processes may have parts
+        if not self.follows:
+            write_tensors(self.folder.last, tensors, self.training.facts())
 
     def save_best(self) -> None:
         write_tensors(self.folder.best, weights(self.run.model), {"step": self.training.step})
@@ -331,6 +358,17 @@ class Session:
             lines.append(f"step {progress.step}")
             lines += [f"  {part:9}  {text}" for part, text in sample._asdict().items() if text or part == "output"]
         append(self.folder.samples, "".join(f"{line}\n" for line in lines))
+
+
+def described(recipe: Recipe) -> dict[str, str]:
+    """Describe what processes that train together must share."""
+    facts = machine.facts()
+    return {
+        "version of regard or of torch": " ".join(facts[name] for name in VERSIONS),
+        "recipe": recipe.to_toml(),
+        "training or validation file": recipe.data.fingerprint(recipe.folder),
+        "file of code": str(recipe.code()),
+    }
 
 
 def hashes(folder: Path, split: Split) -> list[str]:

@@ -4,8 +4,8 @@ the same weights as one that never stopped."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import ABOVE_0, Amount, Count, Positive, Settings, Share, between
-from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError
+from regard.interface import Batch, Carries, Fits, Paced, Tree, UserError, map_tensors
 from regard.score.metrics import LOSS, Metric
+from regard.train.group import Group, Wire
 from regard.train.optimiser import ADAMW, MUON, Optimiser, OptimiserName, hidden_matrices
 from regard.train.schedule import ScheduleName
 from regard.train.tuning import Tune, Tuning
-from regard.train.weights import Weights, learnt, leaves, load_weights, misfit, restored, taken
+from regard.train.weights import Weights, learnt, leaves, load_weights, misfit, restored, taken, weights
 
 Precision = Literal["auto", "float32", "bfloat16"]
 BUDGETS = ("steps", "epochs", "minutes", "tokens", "flops")  # settings that end training; the first one reached does
@@ -59,6 +60,8 @@ class TrainConfig(Settings):
     layer_decay: Decay = 1.0  # layer-wise learning rates: each layer learns at this share of the rate of the one above
     rank: Positive = 8  # tune = lora: rank of the matrices that are added to those of the model
     prompt: Positive = 20  # tune = prompt: learnt vectors before the input
+    shard: bool = False  # several processes: each keeps a part of weights, gradients and moments (FSDP), not all
+    wire: Wire = "float32"  # several processes: precision of the gradients that they exchange, float32 or bfloat16
 
     def __post_init__(self) -> None:
         if not any(vars(self)[budget] for budget in BUDGETS):
@@ -69,6 +72,10 @@ class TrainConfig(Settings):
             )
         if self.tune != "all" and not self.from_:
             raise ValueError(f'tune = "{self.tune}" keeps a trained model: name its run in from, or set tune = "all".')
+        if self.shard and (self.optimiser == "muon" or self.tune != "all"):
+            raise ValueError(
+                'shard needs whole matrices of no kind: set optimiser = "adamw" and tune = "all", or shard = false.'
+            )
         super().__post_init__()
 
 
@@ -103,6 +110,10 @@ class Training:
     carry: Tree = None  # the state carried from batch to batch of one long text; None: the next batch starts a text
     metric: Metric = LOSS  # what chooses the best checkpoint
     tuning: Tuning = Tuning()  # which weights learn
+    rows: int = 0  # of a batch that carry a state
+    group: Group = field(default_factory=Group)  # the processes that train together
+    seed: int = 1  # of dropout, where there are several
+    whole: nn.Module | None = None  # validates in place of a model of which processes keep parts
 
     def __post_init__(self) -> None:
         shares = self.tuning.shares([n for n, p in self.model.named_parameters() if p.requires_grad])
@@ -132,11 +143,13 @@ class Training:
         self.smoothed = {n: p.detach().clone() for n, p in named} if self.config.smooth else {}
         self.thaw()
 
-    def thaw(self) -> None:
-        """Let the weights learn that do in this epoch."""
+    def thaw(self) -> bool:
+        """Let the weights learn that do in this epoch, and return whether they are others than before."""
         thawed = self.tuning.thawed(self.parameters, self.epoch)
+        changed = [p.requires_grad != (name in thawed) for name, p in self.parameters.items()]
         for name, parameter in self.parameters.items():
             parameter.requires_grad_(name in thawed)
+        return any(changed)
 
     @torch.no_grad()
     def smooth(self) -> None:
@@ -156,12 +169,31 @@ class Training:
             self.best, self.best_loss = value, loss
         return best
 
+    def spread(self, group: Group, *, rows: int) -> Training:
+        """Return the same training by several processes; `rows` is how many of a batch carry a state."""
+        model, settings = self.model, self.config
+        learner = group.sharded(model, wire=settings.wire) if settings.shard else model
+        tensors, facts = self.tensors(), self.facts()
+        spread = replace(self, model=learner, group=group, whole=None if learner is model else model)
+        spread.load(tensors, facts, rows=rows)
+        return spread
+
+    def judged(self) -> list[float]:
+        """Return what validations have found so far, as numbers."""
+        return [self.stale, *(math.nan if each is None else each for each in (self.best, self.best_loss))]
+
+    def judge(self, numbers: Sequence[float]) -> None:
+        """Take what another process's validations have found so far."""
+        self.stale = int(numbers[0])
+        self.best, self.best_loss = (None if math.isnan(each) else each for each in numbers[1:])
+
     # --- saving and loading ---
 
     def tensors(self) -> Weights:
         """Weights, moments, snapshots and random state, by name."""
         moments = {name: self.optimiser.state[parameter] for name, parameter in self.parameters.items()}
-        return self._named(moments, self.snapshots, leaves(self.carry))
+        carried = [self.group.whole_rows(leaf, self.rows) for leaf in leaves(self.carry)]
+        return self.group.whole(self._named(moments, self.snapshots, carried))
 
     def _named(
         self, moments: Mapping[str, Weights], snapshots: Iterable[Weights], carried: Iterable[Tensor]
@@ -191,14 +223,18 @@ class Training:
         if odd:
             raise UserError(f"The state in {origin} does not fit the run ({odd}): restore it, or start a new run.")
         if not isinstance(self.model, Fits):
-            load_weights(self.model, taken(tensors, "model."))
+            own, saved = weights(self.model), taken(tensors, "model.")
+            load_weights(self.model, {name: self.group.placed(saved[name], own[name]) for name in saved})
         for name, parameter in self.parameters.items():
             kinds = self.moments[name]
             if f"optimiser.{kinds[0]}.{name}" in tensors:
-                self.optimiser.state[parameter] = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in kinds}
+                state = {kind: tensors[f"optimiser.{kind}.{name}"] for kind in kinds}
+                self.optimiser.state[parameter] = {k: self.group.placed(each, parameter) for k, each in state.items()}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
-        self.smoothed = taken(tensors, "smoothed.")
-        self.carry = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
+        smoothed = taken(tensors, "smoothed.")
+        self.smoothed = {name: self.group.placed(each, self.parameters[name]) for name, each in smoothed.items()}
+        carried = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
+        self.carry = map_tensors(self.group.own_rows, carried)
         for name in SAVED:
             setattr(self, name, facts[name])
         self.thaw()
