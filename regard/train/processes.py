@@ -62,7 +62,8 @@ def joined(*, device: str, patience: float, on_lost: OnLost) -> Iterator[Process
     except RuntimeError as problem:
         if not any(each in str(problem) for each in UNREACHED):
             raise
-        who = listed(watch.silent(3 * BEAT, wait=True)) or "Another process"
+        watch.ended.wait(6 * BEAT)  # one that has ended is then silent for longer than one that is only busy
+        who = listed(watch.silent(4 * BEAT)) or "Another process"
         raise UserError(f"{who} of this training has ended or cannot be reached; {RESUME}.") from None
     finally:
         watch.close()
@@ -109,10 +110,8 @@ class Watch:
                 seconds = f"{self.patience:g} seconds"
                 self.on_lost(f"{listed(lost)} of this training gave no sign of life for {seconds}; {RESUME}.")
 
-    def silent(self, patience: float, *, wait: bool = False) -> list[int]:
-        """Return the processes that have been silent for so many seconds, after waiting for as long."""
-        if wait:
-            self.ended.wait(patience)
+    def silent(self, patience: float) -> list[int]:
+        """Return the processes that have been silent for so many seconds."""
         now = time.monotonic()
         return [other for other, (sign, at) in self.heard.items() if sign != b"end" and now - at > patience]
 

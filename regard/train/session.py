@@ -20,7 +20,7 @@ from torch import nn
 
 from regard import machine, usercode
 from regard.checkpoint import SMALL, Folder, append_log
-from regard.config import counted
+from regard.config import AgreedError, counted
 from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
 from regard.data.files import append, own_file, read_own, write_atomically, writing
@@ -143,6 +143,8 @@ class Session:
 
     def join(self, group: Group) -> None:
         """Train together with other processes, which have opened the same run."""
+        if group.size > 1 and isinstance(self.run.model, Fits):
+            raise AgreedError(f"{self.run.model_title} counts, in one process: start it without torchrun.")
         self.training = self.training.spread(group, rows=self.batches.carries)
 
     # --- opening ---
