@@ -172,7 +172,7 @@ def fit_steps(
 
 
 def validated(training: Training, validate: Validation, save_best: Callable[[], None]) -> dict[str, Any]:
-    """Validate and return what that adds to Progress. The leading process does it, and tells the others the outcome."""
+    """Validate and return what that adds to Progress. The leading process does it, and gives the others the outcome."""
     began, group = time.perf_counter(), training.group
     metrics, samples, improved = {LOSS.key: math.nan}, tuple[Sample, ...](), False
     latest = group.whole({name: training.smoothed.get(name, own) for name, own in weights(training.model).items()})

@@ -1,8 +1,8 @@
 """Several processes that train one model together, as PyTorch's `torchrun` starts them, on one host or many.
 
 rows      process r of n computes rows r, r + n, r + 2n … of every batch
-weights   each process has all of them, and DistributedDataParallel adds the gradients up while the backward pass goes
-          on; with train.shard each keeps a part of the weights, gradients and moments (FSDP2), and gathers a block's
+weights   each process has all of them, and DistributedDataParallel adds the gradients up during the backward pass;
+          with train.shard each keeps a part of the weights, gradients and moments (FSDP2), and gathers a block's
           when it is computed
 random    dropout's numbers are a function of (seed, step, process), so that nothing random is saved for each process
 
@@ -77,7 +77,7 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 class Watch:
-    """Tells the other processes that this one lives, and notices when another one is silent."""
+    """Shows the other processes that this one lives, and notices when another one is silent."""
 
     def __init__(self, rank: int, size: int, patience: float, on_lost: OnLost) -> None:
         place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
