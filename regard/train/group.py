@@ -103,7 +103,7 @@ class Group:
     def sums(self, sums: Sums) -> Sums:
         return sums
 
-    def told(self, values: Sequence[float]) -> list[float]:
+    def decided(self, values: Sequence[float]) -> list[float]:
         """Return the values that the leading process gives."""
         return list(values)
 

@@ -189,10 +189,10 @@ def validated(training: Training, validate: Validation, save_best: Callable[[], 
             if improved:
                 save_best()
         training.seconds += time.perf_counter() - began
-    told = group.told([metrics[LOSS.key], float(improved), training.seconds, *training.judged()])
+    decided = group.decided([metrics[LOSS.key], float(improved), training.seconds, *training.judged()])
     if not group.leads:
-        metrics, improved, training.seconds = {LOSS.key: told[0]}, bool(told[1]), told[2]
-        training.judge(told[3:])
+        metrics, improved, training.seconds = {LOSS.key: decided[0]}, bool(decided[1]), decided[2]
+        training.judge(decided[3:])
     return {"valid": metrics, "samples": samples, "improved": improved}
 
 

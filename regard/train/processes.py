@@ -136,10 +136,10 @@ class Processes(Group):
     @contextmanager
     def in_turn(self) -> Iterator[None]:
         if not self.leads:
-            self.told([0.0])
+            self.decided([0.0])
         yield
         if self.leads:
-            self.told([0.0])
+            self.decided([0.0])
         dist.monitored_barrier(timeout=COLLECTIVE)
 
     def agree(self, facts: Callable[[], dict[str, str]]) -> None:
@@ -216,7 +216,7 @@ class Processes(Group):
         self._all_asked |= asked > 0
         return Sums(objective, nll, int(tokens), seconds, odd > 0)
 
-    def told(self, values: Sequence[float]) -> list[float]:
+    def decided(self, values: Sequence[float]) -> list[float]:
         row = torch.tensor(values, dtype=torch.float64)
         dist.broadcast(row, 0)
         found: list[float] = row.tolist()
