@@ -567,6 +567,7 @@ VIEWS = {
 
 
 FORMS = (
+    "use, labels",
     "use, tags",
     "use, a text",
     "use, a picture",
