@@ -566,16 +566,18 @@ VIEWS = {
 }
 
 
-FORMS = (
+REPEATED = {  # what they are made of is in the other views, too
     "use, labels",
     "use, tags",
     "use, a text",
     "use, a picture",
     "use, a recording",
-)  # what they share with others is tested there
+    "attention",
+    "inside",
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in FORMS)) for each in VIEWS])
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in REPEATED)) for each in VIEWS])
 def test_every_view_fits_a_phone_and_axe_finds_nothing_serious(opened: Opener, name: str) -> None:
     parts, shown = VIEWS[name]
     seen = opened(name.partition(",")[0], **parts)
