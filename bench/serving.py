@@ -5,7 +5,7 @@ python bench/serving.py RUN [--only batching|long|memory …] [--clients 64] [--
 batching      requests a second with --batch-size 64 and with --batch-size 1, turn by turn; p50 and p99 of each request
 long          p99 of short requests alone, and while one long request after another runs; then clients that close their
               connection in the middle of a request: what is left of them in /metrics
-memory        resident memory after 2,000 requests and after all of them
+memory        the most resident memory while the first 2,000 requests are answered, the next 2,000, and so on
 In the end every answer is compared with that of `regard predict`.
 
 RUN is a translator, such as that of `regard demo`. Sentences come from the built-in grammar.
@@ -31,6 +31,7 @@ from regard.data.world import pairs
 
 REGARD = (sys.executable, "-m", "regard")
 WARM = 256  # requests before anything is measured
+EACH = 2000  # requests between two lines about memory
 Answers = dict[str, str]
 
 
@@ -203,14 +204,17 @@ class Bench:
 
     async def memory(self) -> None:
         with server(self.given.run) as address:
-            done, sizes = 0, {}
-            while done < self.given.requests:
-                await self.load(address, 1000)
-                done += 1000
-                sizes[done] = await metric(*address, "resident_memory_bytes")
-            print("memory: " + ", ".join(f"{sizes[at] / 1e6:.0f} MB after {at:,}" for at in sizes if at % 2000 == 0))
-            growth = 100 * (sizes[done] / sizes[2000] - 1)
-            print(f"memory grew by {growth:.1f} % after the first 2,000 requests", flush=True)
+            sizes = {}
+            for done in range(EACH, self.given.requests + 1, EACH):
+                loading = asyncio.create_task(self.load(address, EACH))
+                sizes[done] = 0.0
+                while not loading.done():
+                    sizes[done] = max(sizes[done], await metric(*address, "resident_memory_bytes"))
+                    await asyncio.sleep(0.25)
+                rate, _ = await loading
+                print(f"up to request {done:,}: {sizes[done] / 1e6:.0f} MB, {rate:.1f} requests/s", flush=True)
+            growth = 100 * (sizes[done] / sizes[EACH] - 1)
+            print(f"memory grew by {growth:.1f} % after the first {EACH:,} requests", flush=True)
 
     async def equal(self) -> None:
         sentences = list(self.seen)

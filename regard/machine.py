@@ -84,10 +84,15 @@ def matmul_gflops() -> float:
     return 2 * width**3 / matmul_seconds(torch.float32, width) / 1e9
 
 
+@cache
+def glibc() -> ctypes.CDLL | None:
+    """Return the C library of this process where it is glibc, whose allocator the next functions are about."""
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
 def tune_allocator() -> None:
     """Keep freed memory: glibc otherwise returns it to the system and faults the pages of every large tensor again."""
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
+    if libc := glibc():
         trim_threshold, top_pad, mmap_threshold = -1, -2, -3
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
@@ -97,9 +102,15 @@ def tune_allocator() -> None:
 def share_memory() -> None:
     """Let all threads allocate from two arenas: what each of many threads keeps for itself adds up. Call it before
     there are threads."""
-    if platform.libc_ver()[0] == "glibc":
+    if libc := glibc():
         arena_max = -8
-        ctypes.CDLL(None).mallopt(arena_max, 2)
+        libc.mallopt(arena_max, 2)
+
+
+def release_memory() -> None:
+    """Return freed memory to the system, also where it lies between blocks that are still in use."""
+    if libc := glibc():
+        libc.malloc_trim(0)
 
 
 def use_threads(threads: int) -> None:

@@ -50,13 +50,18 @@ class Visit:
 def visit(
     browser: Browser, place: Path | str, *, width: int = 1280, height: int = 900, **options: Any
 ) -> Iterator[Visit]:
-    """Open a file, or an address."""
+    """Open a file, or an address, in a browser without a past."""
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
-    seen = Visit(context.new_page())
-    seen.page.on("request", lambda request: seen.requests.append(request.url))
-    seen.page.on("console", lambda message: seen.complaints.append(message.text))
-    seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    seen.page.on("dialog", lambda dialog: (seen.complaints.append(dialog.message), dialog.dismiss()))
-    seen.page.goto(place.as_uri() if isinstance(place, Path) else place)
-    yield seen
+    yield opened_in(context.new_page(), place)
     context.close()
+
+
+def opened_in(page: Page, place: Path | str) -> Visit:
+    """Open a file, or an address, in a tab."""
+    seen = Visit(page)
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.on("console", lambda message: seen.complaints.append(message.text))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: (seen.complaints.append(dialog.message), dialog.dismiss()))
+    page.goto(place.as_uri() if isinstance(place, Path) else place)
+    return seen

@@ -109,15 +109,8 @@ def serving(*arguments: object, key: str = "") -> Iterator[Served]:
             process.kill()
 
 
-def ask(address: str, path: str, **body: Any) -> Any:
-    """Send a request to the server at this address; with a body it is a POST."""
-    host, _, port = address.partition("://")[2].partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
-    try:
-        content = json.dumps(body).encode() if body else None
-        connection.request("POST" if body else "GET", path, content, {"content-type": "application/json"})
-        answer = received(connection)
-    finally:
-        connection.close()
+def ask(served: Served, path: str, **body: Any) -> Any:
+    """Return the JSON of an answer; with a body it is a POST."""
+    answer = served.post(path, body) if body else served.get(path)
     assert answer.status == 200, answer.content
     return answer.json

@@ -116,6 +116,12 @@ def raw_of(name: str) -> Any:
     return RAWS[MODELS[name][0]]
 
 
+@cache
+def decoded(name: str, way: str) -> Steps:
+    """The steps of an output about which there are several laws."""
+    return steps(built(name), raw_of(name), WAYS[way])
+
+
 def ids_of(found: Steps) -> list[int]:
     return [step.chosen.id for step in found.steps]
 
@@ -160,7 +166,7 @@ def of_every_token(run: Run, raw: Any, ids: Sequence[int]) -> dict[int, float]:
 @each
 def test_steps_are_what_predict_decodes(name: str, way: str) -> None:
     run, raw, how = built(name), raw_of(name), WAYS[way]
-    found, answer = steps(run, raw, how), run.predict([raw], how)[0]
+    found, answer = decoded(name, way), run.predict([raw], how)[0]
     assert (found.text, found.score) == (answer.text, pytest.approx(answer.score, abs=1e-5))
     written = [step.chosen.token for step in found.steps][: -1 if found.finished else None]
     assert tuple(written) == answer.tokens
@@ -172,7 +178,7 @@ def test_steps_are_what_predict_decodes(name: str, way: str) -> None:
 @ways
 @each
 def test_the_probabilities_of_the_choices_multiply_to_that_of_the_output(name: str, way: str) -> None:
-    found = steps(built(name), raw_of(name), WAYS[way])
+    found = decoded(name, way)
     assert math.prod(step.chosen.probability for step in found.steps) == pytest.approx(math.exp(found.score), rel=1e-4)
 
 
@@ -180,7 +186,7 @@ def test_the_probabilities_of_the_choices_multiply_to_that_of_the_output(name: s
 @each
 def test_what_is_likely_is_sorted_and_begins_with_the_most_probable(name: str, way: str) -> None:
     run, raw = built(name), raw_of(name)
-    found = steps(run, raw, WAYS[way])
+    found = decoded(name, way)
     ids = ids_of(found)
     for number, step in enumerate(found.steps):
         assert [each.probability for each in step.likely] == sorted((e.probability for e in step.likely), reverse=True)
@@ -203,7 +209,7 @@ def test_of_equally_likely_tokens_the_first_come_first() -> None:
 @each
 def test_probabilities_are_the_models_own_whatever_the_filters(name: str) -> None:
     run, raw = built(name), raw_of(name)
-    plain = steps(run, raw, WAYS["greedy"])
+    plain = decoded(name, "greedy")
     ids = ids_of(plain)
     for how in (
         Decoding(sample=True, temperature=0.1, top_k=2, top_p=0.5, max_length=9),
@@ -223,7 +229,7 @@ def test_probabilities_are_the_models_own_whatever_the_filters(name: str) -> Non
 @each
 def test_forcing_what_was_chosen_changes_nothing(name: str, way: str) -> None:
     run, raw, how = built(name), raw_of(name), WAYS[way]
-    free = steps(run, raw, how)
+    free = decoded(name, way)
     for count in range(len(free.steps) + 1):
         forced = steps(run, raw, how, ids_of(free)[:count])
         assert [step.forced for step in forced.steps] == [number < count for number in range(len(free.steps))]
@@ -235,7 +241,7 @@ def test_forcing_what_was_chosen_changes_nothing(name: str, way: str) -> None:
 @each
 def test_an_alternative_is_written_and_has_the_probability_of_teacher_forcing(name: str, way: str) -> None:
     run, raw, how = built(name), raw_of(name), WAYS[way]
-    free = steps(run, raw, how)
+    free = decoded(name, way)
     for place, step in list(enumerate(free.steps))[:4]:
         other = next(one.id for one in step.likely if one.id not in (PAD, BOS, step.chosen.id))
         forced = [*ids_of(free)[:place], other]
@@ -311,7 +317,7 @@ def test_a_node_adds_a_log_probability_to_its_parent(name: str, beam: int) -> No
 
 @each
 def test_the_tree_of_a_beam_of_1_is_a_path(name: str) -> None:
-    found = steps(built(name), raw_of(name), WAYS["greedy"])
+    found = decoded(name, "greedy")
     assert found.tree is not None
     assert [node.parent for node in found.tree.nodes] == [None, *range(len(found.steps) - 1)]
     assert all(node.kept and node.best for node in found.tree.nodes)
@@ -340,8 +346,7 @@ def test_a_forced_beginning_of_a_beam_is_a_path_that_branches_after_it() -> None
 @ways
 @each
 def test_weights_are_shares_of_the_source(name: str, way: str) -> None:
-    run = built(name)
-    found = steps(run, raw_of(name), WAYS[way])
+    found = decoded(name, way)
     kinds = {"seq2seq": "saliency (gradient), not attention", **dict.fromkeys(ATTENDING, "attention")}
     assert found.kind == kinds.get(name)
     task = MODELS[name][0]
@@ -362,7 +367,7 @@ def test_weights_are_shares_of_the_source(name: str, way: str) -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name][0] != "language"])
 def test_the_weights_of_a_step_are_those_of_teacher_forcing(name: str, way: str) -> None:
     run, raw = built(name), raw_of(name)
-    found = steps(run, raw, WAYS[way])
+    found = decoded(name, way)
     if found.kind is None:
         return
     expected = forced_weights(run.model, read_with(run, raw, ids_of(found)))[0].detach().numpy()
@@ -414,7 +419,7 @@ def test_several_decodes_advance_in_turn_as_if_alone(name: str) -> None:
                 found[way] = end.value
                 del under_way[way]
             assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-    assert found == {way: steps(run, raw, how) for way, how in WAYS.items()}
+    assert found == {way: decoded(name, way) for way in WAYS}
 
 
 def test_an_answer_comes_after_one_unit_of_work_for_each_token_and_each_gradient() -> None:
@@ -446,7 +451,7 @@ def test_an_ensemble_has_steps_and_no_attention() -> None:
 @ways
 @each
 def test_facts_are_json_and_all_of_it(name: str, way: str) -> None:
-    found = steps(built(name), raw_of(name), WAYS[way])
+    found = decoded(name, way)
     facts = json.loads(json.dumps(found.facts(), allow_nan=False))
     assert list(facts) == ["source", "kind", "grid", "text", "score", "finished", "steps", "tree"]
     assert list(facts["steps"][0]) == ["previous", "chosen", "likely", "attention", "forced"]

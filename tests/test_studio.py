@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,12 @@ from urllib.parse import parse_qs, quote_plus
 
 import numpy as np
 import pytest
-from browser import Visit, chromium, visit
-from command import ENVIRONMENT, REGARD
+from browser import Visit, chromium, opened_in
 from PIL import Image
-from playwright.sync_api import Browser, expect
-from serving import ask, serving
+from playwright.sync_api import BrowserContext, expect
+from serving import Served, ask, serving
 
+from regard.checkpoint import Folder
 from regard.data.world.scenes import scenes
 from regard.data.world.speech import utterances
 from regard.loading import read_recipe, shipped
@@ -56,41 +53,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[str]:
-    with serving(folder / "translation", "--runs", folder) as served:
-        yield served.url
+def server(folder: Path) -> Iterator[Served]:
+    with serving(folder / "translation", "--runs", folder, key="secret") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
+def window() -> Iterator[BrowserContext]:
+    with chromium() as browser:
+        yield browser.new_context(viewport={"width": 1280, "height": 900})
 
 
 Opener = Callable[..., Visit]
 
 
 @pytest.fixture
-def opened(browser: Browser, server: str) -> Iterator[Opener]:
-    """Open a view of the page; in the end, look for complaints and for requests to another host."""
-    doors, allowed = [], []
+def opened(window: BrowserContext, server: Served) -> Iterator[Opener]:
+    """Open a view of the page in a tab of its own, which has the key; in the end, look for complaints and for requests
+    to another host."""
+    visits: list[tuple[Visit, bool]] = []
 
-    def opener(view: str, *, address: str = server, refused: bool = False, **more: Any) -> Visit:
-        options = {name: more.pop(name) for name in ("width", "height", "color_scheme") if name in more}
-        doors.append(visit(browser, address + link(view, **more), **options))
-        allowed.append((address, refused))
-        seen = doors[-1].__enter__()
-        expect(seen.page.get_by_role("tab", selected=True)).to_be_visible()
-        visits.append(seen)
-        return seen
+    def opener(view: str, *, refused: bool = False, keyed: bool = True, **parts: Any) -> Visit:
+        tab = window.new_page()
+        if keyed:
+            tab.add_init_script(f"sessionStorage.setItem('regard-key', '{server.key}')")
+        visits.append((opened_in(tab, server.url + link(view, **parts)), refused))
+        expect(tab.get_by_role("tab", selected=True)).to_be_visible()
+        return visits[-1][0]
 
-    visits: list[Visit] = []
     yield opener
-    for seen, (address, refused) in zip(visits, allowed, strict=True):
+    for seen, refused in visits:
         assert [each for each in seen.complaints if not (refused and REFUSED in each)] == []
-        assert {each for each in seen.requests if not each.startswith((f"{address}/", "data:", "blob:"))} == set()
-    for door in doors:
-        door.__exit__(None, None, None)
+        assert {each for each in seen.requests if not each.startswith((f"{server.url}/", "data:", "blob:"))} == set()
+        seen.run("() => localStorage.clear()")  # which tabs share
+        seen.page.close()
 
 
 def link(view: str, **parts: Any) -> str:
@@ -103,7 +99,7 @@ def drawn(seen: Visit) -> None:
     expect(seen.page.locator(".looked[data-drawn]").first).to_be_visible()
 
 
-def steps_of(server: str, forced: list[int] = [], **settings: Any) -> Any:  # noqa: B006
+def steps_of(server: Served, forced: list[int] = [], **settings: Any) -> Any:  # noqa: B006
     body = {"run": "translation", "input": SENTENCE, "forced": forced, "settings": settings}
     return ask(server, "/v1/steps", **body)
 
@@ -111,7 +107,7 @@ def steps_of(server: str, forced: list[int] = [], **settings: Any) -> Any:  # no
 # --- Use -----------------------------------------------------------------------------------------------------------
 
 
-def test_typing_gives_a_translation_with_its_alternatives_and_its_heat_map(opened: Opener, server: str) -> None:
+def test_typing_gives_a_translation_with_its_alternatives_and_its_heat_map(opened: Opener, server: Served) -> None:
     seen = opened("use", run="translation")
     box = seen.page.get_by_label("Source", exact=True)
     expect(seen.page.get_by_text("the answer appears as you type")).to_be_visible()
@@ -134,7 +130,7 @@ def test_typing_gives_a_translation_with_its_alternatives_and_its_heat_map(opene
     expect(seen.page.locator(".words.rows span")).to_have_text(other["views"][0]["rows"])
 
 
-def test_only_the_last_of_several_answers_is_shown(opened: Opener, server: str) -> None:
+def test_only_the_last_of_several_answers_is_shown(opened: Opener, server: Served) -> None:
     seen = opened("use", run="classification")
     held: list[Any] = []
 
@@ -155,7 +151,7 @@ def test_only_the_last_of_several_answers_is_shown(opened: Opener, server: str) 
     assert held
 
 
-def test_labels_have_bars_and_words_have_colours_and_tags(opened: Opener, server: str) -> None:
+def test_labels_have_bars_and_words_have_colours_and_tags(opened: Opener, server: Served) -> None:
     text = "the old man sees a happy dog ."
     seen = opened("use", run="classification", text=text)
     (found,) = ask(server, "/v1/predict", run="classification", input=text)["predictions"]
@@ -170,7 +166,7 @@ def test_labels_have_bars_and_words_have_colours_and_tags(opened: Opener, server
     expect(seen.page.locator(".tag-name")).to_have_text(tagged["tags"])
 
 
-def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_path: Path) -> None:
+def test_a_picture_is_dropped_and_described(opened: Opener, server: Served, tmp_path: Path) -> None:
     file = tmp_path / "scene.png"
     Image.fromarray(next(scenes("test")).draw(16)).save(file)
     seen = opened("use", run="captioning")
@@ -185,7 +181,7 @@ def test_a_picture_is_dropped_and_described(opened: Opener, server: str, tmp_pat
     expect(seen.page.get_by_text("The link does not hold the picture scene.png")).to_be_visible()
 
 
-def test_a_recording_is_dropped_or_made_and_transcribed(opened: Opener, server: str) -> None:
+def test_a_recording_is_dropped_or_made_and_transcribed(opened: Opener, server: Served) -> None:
     said = next(utterances("test"))
     content = wav_bytes(said.samples(8000), 8000)
     seen = opened("use", run="speech", refused=True)
@@ -209,7 +205,7 @@ def test_what_people_write_is_shown_as_text(opened: Opener) -> None:
     assert seen.run("() => document.querySelectorAll('main img[src=x], main script').length") == 0
 
 
-def test_a_language_model_writes_as_a_stream(opened: Opener, server: str) -> None:
+def test_a_language_model_writes_as_a_stream(opened: Opener, server: Served) -> None:
     seen = opened("use", run="language", text="The old", seed=7)
     with seen.page.expect_response("**/v1/completions") as asked:
         seen.page.get_by_role("button", name="Write").click()
@@ -232,7 +228,7 @@ def test_writing_can_be_stopped(opened: Opener) -> None:
     expect(seen.page.get_by_role("button", name="Write")).to_be_enabled()
 
 
-def test_settings_that_are_not_streamed_are_used_too(opened: Opener, server: str) -> None:
+def test_settings_that_are_not_streamed_are_used_too(opened: Opener, server: Served) -> None:
     seen = opened("use", run="language", text="The old", no_repeat=3)
     seen.page.get_by_role("button", name="Write").click()
     settings = {"sample": True, "no_repeat": 3, "max_length": 256}
@@ -240,7 +236,7 @@ def test_settings_that_are_not_streamed_are_used_too(opened: Opener, server: str
     expect(seen.page.locator(".writer .page")).to_have_text(found["text"])
 
 
-def test_an_example_of_the_runs_own_data_is_tried(opened: Opener, server: str) -> None:
+def test_an_example_of_the_runs_own_data_is_tried(opened: Opener, server: Served) -> None:
     seen = opened("use", run="translation")
     examples = ask(server, "/v1/runs/translation/examples")["examples"]
     expect(seen.page.locator(".tries button")).to_have_text(examples)
@@ -259,7 +255,7 @@ def test_an_example_of_the_runs_own_data_is_tried(opened: Opener, server: str) -
 # --- Step by step --------------------------------------------------------------------------------------------------
 
 
-def test_each_step_is_that_of_the_api(opened: Opener, server: str) -> None:
+def test_each_step_is_that_of_the_api(opened: Opener, server: Served) -> None:
     found = steps_of(server)
     seen = opened("steps", run="translation", text=SENTENCE)
     tokens = [step["chosen"]["token"] for step in found["steps"]]
@@ -299,7 +295,7 @@ def test_each_step_is_that_of_the_api(opened: Opener, server: str) -> None:
     is_at(len(tokens) - 1)
 
 
-def test_the_tree_of_a_beam_has_every_hypothesis(opened: Opener, server: str) -> None:
+def test_the_tree_of_a_beam_has_every_hypothesis(opened: Opener, server: Served) -> None:
     tree = steps_of(server, beam=3, n_best=1)["tree"]
     seen = opened("steps", run="translation", text=SENTENCE, beam=3)
     expect(seen.page.locator(".tree svg g")).to_have_count(len(tree["nodes"]))
@@ -313,7 +309,7 @@ def test_the_tree_of_a_beam_has_every_hypothesis(opened: Opener, server: str) ->
     assert download.value.path().read_text().startswith("<svg")
 
 
-def test_an_alternative_is_forced_and_undone(opened: Opener, server: str) -> None:
+def test_an_alternative_is_forced_and_undone(opened: Opener, server: Served) -> None:
     seen = opened("steps", run="translation", text=SENTENCE, step=2)
     before = steps_of(server)["steps"]
     expect(seen.page.locator(".where")).to_have_text(f"Step 2 of {len(before)}")
@@ -350,7 +346,7 @@ def test_attention_of_512_tokens_is_drawn_within_a_second(opened: Opener) -> Non
     assert 0 < took < 1000
 
 
-def test_gates_are_shown_by_unit_and_averaged(opened: Opener, server: str) -> None:
+def test_gates_are_shown_by_unit_and_averaged(opened: Opener, server: Served) -> None:
     seen = opened("inside", run="translation", text=SENTENCE)
     found = ask(server, "/v1/look", run="translation", input=SENTENCE, kind="gates")
     names = list(dict.fromkeys(view["name"] for view in found["views"]))
@@ -378,7 +374,7 @@ def test_the_flow_of_gradients_is_drawn(opened: Opener) -> None:
 # --- Compare, Runs -------------------------------------------------------------------------------------------------
 
 
-def test_two_runs_show_both_outputs(opened: Opener, server: str) -> None:
+def test_two_runs_show_both_outputs(opened: Opener, server: Served) -> None:
     seen = opened("compare", run="translation", with_=["tagging"], text=SENTENCE)
     one, other = (
         ask(server, "/v1/predict", run=run, input=SENTENCE)["predictions"][0] for run in ("translation", "tagging")
@@ -411,26 +407,23 @@ def test_a_new_run_appears_and_opens(opened: Opener, folder: Path) -> None:
 
 
 def test_a_curve_grows_while_a_run_trains(opened: Opener, folder: Path) -> None:
-    recipe = shipped("demo-classification")
-    command = [*REGARD, "train", str(recipe), "-o", str(folder / "trained"), *TRAINED]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as process:
-        try:
-            log = folder / "trained" / "log.jsonl"
-            seen = opened("runs")
-            expect(seen.page.locator("tbody tr").filter(has_text="trained")).to_be_visible(timeout=20000)
-            seen.page.get_by_role("link", name="Training: trained").click()
-            expect(seen.page.locator(".chart svg").first).to_be_visible(timeout=20000)
-            expect(seen.page.locator("dd").first).to_have_text("training")
-            points = "() => document.querySelectorAll('.chart circle').length"
-            before = seen.run(points)
-            seen.page.wait_for_function(f"(before) => ({points})() > before", arg=before, timeout=20000)
-            assert json.loads(log.read_text().splitlines()[0])["step"] == 20
-            expect(seen.page.get_by_role("region", name="Loss")).to_be_visible()
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(20)
+    recipe, _ = read_recipe(shipped("demo-classification"), TRAINED)
+    trained = folder / "trained"
+    with Folder(trained).only_writer():
+        session = Session(recipe, trained)
+        steps = session.steps()
+        seen = opened("runs")
+        seen.page.get_by_role("link", name="Training: trained").click()
+        expect(seen.page.locator("dd").first).to_have_text("training")
+        assert next(step.step for step in steps if step.valid) == 20
+        expect(seen.page.get_by_role("region", name="Loss").locator("svg")).to_be_visible()
+        points = "() => document.querySelectorAll('.chart circle').length"
+        before = seen.run(points)
+        assert next(step.step for step in steps if step.valid) == 40
+        seen.page.wait_for_function(f"(before) => ({points})() > before", arg=before)
+        session.save()
     expect(seen.page.locator("dd").first).to_have_text("stopped")  # pushed, too
-    shutil.rmtree(folder / "trained")
+    shutil.rmtree(trained)
 
 
 # --- the link ------------------------------------------------------------------------------------------------------
@@ -541,20 +534,18 @@ def test_a_server_that_is_gone_is_noticed_and_found_again(opened: Opener) -> Non
     expect(seen.page.locator("tbody tr").first).to_be_visible()
 
 
-def test_a_key_is_asked_for_once(opened: Opener, folder: Path) -> None:
-    with serving("--runs", folder, key="secret") as served:
-        seen = opened("use", address=served.url, run="classification", text="good", refused=True)
-        seen.page.get_by_label("API key").fill("wrong")
+def test_a_key_is_asked_for_once(opened: Opener, server: Served) -> None:
+    seen = opened("use", run="classification", text="good", refused=True, keyed=False)
+    for key in ("wrong", server.key):
+        seen.page.get_by_label("API key").fill(key)
         seen.page.get_by_role("button", name="Use this key").click()
-        seen.page.get_by_label("API key").fill("secret")
-        seen.page.get_by_role("button", name="Use this key").click()
-        expect(seen.page.locator(".answer .bar-row").first).to_be_visible()
-        seen.page.reload()
-        expect(seen.page.locator(".answer .bar-row").first).to_be_visible()
-        expect(seen.page.get_by_role("dialog")).to_have_count(0)
-        seen.page.get_by_role("tab", name="Training").click()  # a stream, with the key
-        expect(seen.page.locator(".training-body")).to_be_visible()
-        seen.page.get_by_role("tab", name="Runs").click()
+    expect(seen.page.locator(".answer .bar-row").first).to_be_visible()
+    seen.page.reload()
+    expect(seen.page.locator(".answer .bar-row").first).to_be_visible()
+    expect(seen.page.get_by_role("dialog")).to_have_count(0)
+    seen.page.get_by_role("tab", name="Training").click()  # a stream, with the key
+    expect(seen.page.locator(".training-body")).to_be_visible()
+    seen.page.get_by_role("tab", name="Runs").click()
 
 
 # --- for everyone --------------------------------------------------------------------------------------------------
@@ -575,18 +566,21 @@ VIEWS = {
 }
 
 
-FORMS = (
+REPEATED = {  # what they are made of is in the other views, too
+    "use, labels",
     "use, tags",
     "use, a text",
     "use, a picture",
     "use, a recording",
-)  # what they share with others is tested there
+    "attention",
+    "inside",
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in FORMS)) for each in VIEWS])
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in REPEATED)) for each in VIEWS])
 def test_every_view_fits_a_phone_and_axe_finds_nothing_serious(opened: Opener, name: str) -> None:
     parts, shown = VIEWS[name]
-    seen = opened(name.partition(",")[0], color_scheme="light", **parts)
+    seen = opened(name.partition(",")[0], **parts)
     expect(seen.page.locator(shown).first).to_be_visible()
     for details in seen.page.locator("main details").all():
         if details.is_visible():
@@ -600,10 +594,11 @@ def test_every_view_fits_a_phone_and_axe_finds_nothing_serious(opened: Opener, n
         missing = "axe-core is not here: make tests/node_modules/.ready"
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
     seen.run(AXE.read_text() + ";() => 0")
-    for theme in ("light", "dark"):
+    for theme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):  # they differ in colours alone
         seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         seen.page.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=theme)
-        found = seen.run("async () => (await axe.run({ resultTypes: ['violations'] })).violations")
+        how = {"resultTypes": ["violations"], **rules}
+        found = seen.run("async (how) => (await axe.run(how)).violations", how)
         serious = [each for each in found if each["impact"] in ("serious", "critical")]
         assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in serious] == [], theme
     seen.complaints.clear()  # axe itself sets inline styles, which the page's policy forbids

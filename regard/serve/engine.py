@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from regard import machine
 from regard.config import UserError
 from regard.interface import Batch, Generates, joined
 from regard.predict.decoding import Decoding, Prediction
@@ -35,6 +36,8 @@ PATIENCE = 4  # as a share of those under way, but for no more steps than these
 MOST_OF_A_SHARE = 4  # requests of one piece of work that count when time is shared out
 TOKENS = 16_384  # of the sources that are decoded together, at most
 FEW_LABELS = 32  # inputs of a batch of labels
+RELEASE = 64  # units of work after which freed memory goes back to the system, since tensors of many sizes leave gaps,
+IDLE = 1.0  # and seconds without work
 
 
 class Gone(Exception):
@@ -387,10 +390,15 @@ class Engine:
         return job.done
 
     def _loop(self) -> None:
+        units = 0  # since memory was released
         while self.works or not self.closing.is_set():
-            self._take()
+            self._take(IDLE if units else None)
+            if units >= RELEASE or (units and not self.works):
+                machine.release_memory()
+                units = 0
             if not self.works:
                 continue
+            units += 1
             key, work = min(self.works.items(), key=lambda pair: pair[1].used)
             weight = min(max(1, len(work.jobs())), MOST_OF_A_SHARE)
             began = self.clock()
@@ -409,11 +417,11 @@ class Engine:
             if found := self.inbox.get():
                 found[2].fail(Closing())
 
-    def _take(self) -> None:
-        """Take what has come; wait for it if there is nothing else to do."""
+    def _take(self, seconds: float | None) -> None:
+        """Take what has come; if there is nothing else to do, wait for it, for so many seconds."""
         while True:
             try:
-                found = self.inbox.get(block=not self.works and not self.closing.is_set())
+                found = self.inbox.get(not self.works and not self.closing.is_set(), seconds)
             except queue.Empty:
                 return
             if found is None:
