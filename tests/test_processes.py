@@ -156,6 +156,7 @@ def test_processes_with_other_recipes_are_refused_in_one_sentence(tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_counts_is_refused(tmp_path: Path) -> None:
     recipe = recipe_in(tmp_path, "language", "words", "ngram")
     recipe.write_text(recipe.read_text().replace("dropout = 0.0\n", ""))
