@@ -36,7 +36,7 @@ class Encoded:
 
     def __init__(self, tokens: Integers, offsets: Integers) -> None:
         # plain views of the mapped files: slicing a np.memmap itself is slow
-        self.tokens = np.asarray(tokens)
+        self.tokens: Any = np.asarray(tokens)
         self.offsets = np.asarray(offsets)
         self.lengths: Integers = np.diff(self.offsets)
 
@@ -104,6 +104,11 @@ class Encoded:
         if not flat or not len(self.offsets) or self.lengths.min(initial=0) < 0:
             return False
         return bool(self.offsets[0] == 0 and self.offsets[-1] == len(self.tokens))
+
+    @property
+    def parts(self) -> tuple[Encoded, ...]:
+        """The files that they are in."""
+        return (self,)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -179,6 +184,13 @@ def plan(
     """The indices of each batch of this epoch, of examples with these lengths: every example once, at most `tokens` per
     side with padding. A longer example is a batch by itself."""
     random = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
+    return batches_of(source, target, tokens=tokens, random=random, multiple=multiple)
+
+
+def batches_of(
+    source: Integers, target: Integers, *, tokens: int, random: np.random.Generator, multiple: int = MULTIPLE
+) -> list[Integers]:
+    """The indices of each batch, in random order."""
     batches = _batches(source, target, random.permutation(len(source)), tokens, multiple)
     return [batches[i] for i in random.permutation(len(batches))]
 

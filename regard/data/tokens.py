@@ -37,7 +37,7 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from regard.config import Positive, Settings, between, choose
+from regard.config import Count, Positive, Settings, between, choose
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
@@ -71,6 +71,7 @@ class TextTokens(Settings):
     size: Annotated[int, between(0, 10_000_000)] = 8000  # largest size of the vocabulary; 0: no limit
     at_least: Positive = 1  # times a token must occur to be in the vocabulary
     longest: Positive = 256  # most tokens in a text, unless it is packed or a whole file: longer examples are left out
+    sample: Count = 50  # of several files, million characters that the vocabulary is learnt from; 0: all of them
 
 
 @dataclass(frozen=True)

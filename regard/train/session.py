@@ -33,12 +33,13 @@ from regard.run import Run, build_model, build_saved
 from regard.score.metrics import FEWEST
 from regard.train.corpus import Corpus, OnRead
 from regard.train.cost import first_batches, flops_per_token
-from regard.train.encoding import encoded_splits
+from regard.train.encoding import Encoding
 from regard.train.events import require_tensorboard, with_events
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
+from regard.train.stamps import fingerprint
 from regard.train.training import BUDGETS, Precision, Training
-from regard.train.transfer import Taken, fields_from, find_run, load_fitting, share_rows
+from regard.train.transfer import Taken, find_run, load_fitting, share_rows
 from regard.train.tuning import Tuning
 from regard.train.weights import weights
 
@@ -89,8 +90,9 @@ class Session:
         self.corpus.keep_in(self.folder.data, on_read)
         base = recipe.train.from_
         self.base = find_run(base, recipe.folder) if base and not self.resumed else None
+        self.encoding = Encoding(self.folder, self.corpus)
         self.fields = self._fields()
-        self.encoded, self.left_out = encoded_splits(self.folder, self.corpus, self.fields, known=self.resumed)
+        self.encoded, self.left_out = self.encoding.encoded(self.fields, known=self.resumed)
         self.corpus.forget()
         model = self._model().to(self.device)
         self.taken: Taken | None = None  # weights from the run that this one fine-tunes
@@ -133,16 +135,16 @@ class Session:
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         """Describe the machine and the data as they were when the run started."""
-        fingerprint = recipe.data.fingerprint(recipe.folder)
+        now = fingerprint(recipe, self.folder.data)
         files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
         if self.resumed:
             facts = self.folder.facts()
-            if facts["data"] != fingerprint:
-                each = zip(files.values(), facts["data"].split(), fingerprint.split(), strict=False)
-                changed = ", ".join(file for file, was, now in each if was != now) or "what the recipe describes"
+            if facts["data"] != now:
+                each = zip(files.values(), facts["data"].split(), now.split(), strict=False)
+                changed = ", ".join(file for file, was, new in each if was != new) or "what the recipe describes"
                 raise self.folder.changed("data", changed)
             return facts
-        found = {"files": files, "data": fingerprint, "code": recipe.code()}
+        found = {"files": files, "data": now, "code": recipe.code()}
         return {**machine.facts(), **found, "precision": recipe.train.precision}
 
     def _precision(self, wanted: Precision) -> Precision:
@@ -166,12 +168,7 @@ class Session:
         # files of an attempt that failed before its first step may come from other data
         if self.resumed:
             return Fields.read(self.folder.fields, self.recipe.task.fields)
-        if self.base:
-            fields = fields_from(self.base, self.corpus, self.recipe.train.parts)
-        else:
-            fields = self.corpus.learn_fields()
-        write_atomically(self.folder.fields, fields.to_json(), own=True)
-        return fields
+        return self.encoding.made_fields(self.base)
 
     def _model(self) -> nn.Module:
         if not self.resumed:
