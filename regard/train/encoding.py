@@ -53,6 +53,7 @@ OnExamples = Callable[[int], None]
 class Shard:
     """A part of the data that is encoded in files of its own."""
 
+    number: int
     name: str  # train-00000, of the file that says what it was made from
     key: str  # a hash of all that it depends on
     corpus: Corpus  # its examples
@@ -134,7 +135,7 @@ class Encoding:
             files = [str(file) for file in training_files(corpus.recipe)]
             key = hash_of([self.settings, known, *(self.sources[file][2] for file in files)])
             names = {split: by[split][number] for split in self.splits}
-            found.append(Shard(names["train"], key, corpus, names, files, tuple(fields)))
+            found.append(Shard(number, names["train"], key, corpus, names, files, tuple(fields)))
         return found
 
     def missing(self, fields: Fields) -> list[Shard]:
@@ -203,6 +204,8 @@ class Encoding:
     def _in_one(self, fields: Fields, *, known: bool) -> tuple[dict[str, Sides], dict[str, int]]:
         """The same for data in one file."""
         remove_shards(self.data, 1)
+        if not known:
+            record_file(self.data).unlink(missing_ok=True)  # what follows does not come from what it says
         encoded: dict[str, Sides] = {}
         left_out: dict[str, int] = {}
         for split in SPLITS:
