@@ -146,8 +146,8 @@ class TextField(Field):
         return Ids(self.tokenizer.size)
 
     def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
-        if not self.parts:
-            return [np.array(ids, np.int32) for ids in self.tokenizer.encode_all(raws, continued=continued)]
+        if not self.parts or not any(BETWEEN in raw for raw in raws):
+            return list(self.tokenizer.arrays(raws, continued=continued))
         several = [raw.split(BETWEEN) for raw in raws]
         each = iter(self.tokenizer.encode_all([text for texts in several for text in texts], continued=continued))
         return [self.join([next(each) for _ in texts]) for texts in several]

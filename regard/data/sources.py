@@ -73,9 +73,13 @@ class Source(Settings, ABC):
 
     @property
     def names(self) -> dict[str, str]:
-        """The settings that name files, with their values; several names in one."""
+        """The settings that name files, with their values; of a list, the first and how many there are."""
         given = {key: vars(self)[key] for key in self.FILES}
-        return {key: name if isinstance(name, str) else ", ".join(name) for key, name in given.items() if name}
+        return {
+            key: name if isinstance(name, str) else f"{name[0]} and {counted(len(name) - 1, 'other file')}"
+            for key, name in given.items()
+            if name
+        }
 
     @property
     def described(self) -> str:

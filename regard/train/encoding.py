@@ -84,6 +84,7 @@ class Encoding:
         self.splits: tuple[Split, ...] = SPLITS if self.held_out else ("train",)
         self.settings = settings_of(recipe)
         self.record = read_json(record_file(self.data))
+        self.remark = ""  # on what was encoded here before
 
     # --- fields ---
 
@@ -102,9 +103,12 @@ class Encoding:
         run to start from."""
         fields = None if base else self.fields()
         if fields is None:
-            fields = (
-                fields_from(base, self.corpus, self.corpus.recipe.train.parts) if base else self.corpus.learn_fields()
-            )
+            if self.record and not base:
+                self.remark = (
+                    f"The data or its settings differ from what {self.folder.path} has encoded: it is encoded again."
+                )
+            parts = self.corpus.recipe.train.parts
+            fields = fields_from(base, self.corpus, parts) if base else self.corpus.learn_fields()
             write_atomically(self.folder.fields, fields.to_json(), own=True)
         if self.count > 1:
             self.keep(fields)

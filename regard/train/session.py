@@ -37,7 +37,7 @@ from regard.train.encoding import Encoding
 from regard.train.events import require_tensorboard, with_events
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
-from regard.train.stamps import fingerprint
+from regard.train.stamps import fingerprint, refuse_changed_data
 from regard.train.training import BUDGETS, Precision, Training
 from regard.train.transfer import Taken, find_run, load_fitting, share_rows
 from regard.train.tuning import Tuning
@@ -139,10 +139,7 @@ class Session:
         files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
         if self.resumed:
             facts = self.folder.facts()
-            if facts["data"] != now:
-                each = zip(files.values(), facts["data"].split(), now.split(), strict=False)
-                changed = ", ".join(file for file, was, new in each if was != new) or "what the recipe describes"
-                raise self.folder.changed("data", changed)
+            refuse_changed_data(recipe, self.folder, facts["data"], now)
             return facts
         found = {"files": files, "data": now, "code": recipe.code()}
         return {**machine.facts(), **found, "precision": recipe.train.precision}
@@ -168,7 +165,9 @@ class Session:
         # files of an attempt that failed before its first step may come from other data
         if self.resumed:
             return Fields.read(self.folder.fields, self.recipe.task.fields)
-        return self.encoding.made_fields(self.base)
+        fields = self.encoding.made_fields(self.base)
+        self.remark = " ".join(filter(None, [self.remark, self.encoding.remark]))
+        return fields
 
     def _model(self) -> nn.Module:
         if not self.resumed:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint import SMALL
-from regard.config import values_of
+from regard.checkpoint import SMALL, Folder
+from regard.config import counted, values_of
 from regard.data.files import own_file, read_own, write_atomically
 from regard.data.text import content_hash
 from regard.interface import UserError
@@ -43,6 +43,17 @@ def fingerprint(recipe: Recipe, data: Path) -> str:
     if len(recipe.data.parts(recipe.folder)) == 1:
         return recipe.data.fingerprint(recipe.folder)
     return " ".join(contents(stamps(recipe, read_json(record_file(data)))))
+
+
+def refuse_changed_data(recipe: Recipe, folder: Folder, before: str, now: str) -> None:
+    """Refuse data that has changed since the run was started, by its fingerprints, and name the files."""
+    if before != now:
+        files = [str(file) for file in recipe.data.files(recipe.folder).values()]
+        each = zip(files, before.split(), now.split(), strict=False)
+        changed = ", ".join(file for file, was, new in each if was != new) or "what the recipe describes"
+        if len(before.split()) != len(now.split()):
+            changed = f"it was {counted(len(before.split()), 'file')}, and is {len(now.split())}"
+        raise folder.changed("data", changed)
 
 
 def stamps(recipe: Recipe, record: dict[str, Any]) -> dict[str, Stamp]:

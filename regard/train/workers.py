@@ -28,7 +28,7 @@ from regard.recipe import Recipe
 from regard.train.corpus import OnRead
 from regard.train.encoding import Encoding, OnExamples, Shard
 from regard.train.session import refuse_changes
-from regard.train.stamps import fingerprint
+from regard.train.stamps import fingerprint, refuse_changed_data
 from regard.train.transfer import find_run
 
 AGAIN = "run the same command again, which writes the shards that are missing"
@@ -55,8 +55,7 @@ def opened(recipe: Recipe, out: Path, on_read: OnRead = lambda read, every: None
     encoding = Encoding(folder, corpus)
     if folder.config.exists():
         refuse_changes(recipe, folder)
-        if folder.facts()["data"] != fingerprint(recipe, folder.data):
-            raise folder.changed("data", recipe.data.described)
+        refuse_changed_data(recipe, folder, folder.facts()["data"], fingerprint(recipe, folder.data))
         return encoding, Fields.read(folder.fields, recipe.task.fields)
     base = recipe.train.from_
     return encoding, encoding.made_fields(find_run(base, recipe.folder) if base else None)
