@@ -393,7 +393,7 @@ def test_another_process_in_the_same_folder_is_refused(corpus: Path, call: Call)
 
 
 def test_training_starts_from_the_shards(corpus: Path, call: Call) -> None:
-    assert call("encode", corpus, *TINY, "-o", "apart", "--processes", 2).code == 0
+    assert call("encode", corpus, *TINY, *ALONE, "-o", "apart").code == 0
     before, fields = changes(Path("apart")), Path("apart/fields.json").stat().st_mtime_ns
     for run in ("apart", "alone"):
         done = call("train", corpus, *TINY, "-o", run)

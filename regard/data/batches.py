@@ -146,7 +146,11 @@ class Examples:
         """Lengths of what is read and of the target, in positions."""
         first = next(iter(self.encoded))
         sides = (first, "target" if "target" in self.encoded else first)
-        read, written = (self.encoded[side].lengths // self.fields[side].width for side in sides)
+        widths = (self.fields[side].width for side in sides)
+        read, written = (
+            self.encoded[side].lengths // width if width > 1 else self.encoded[side].lengths
+            for side, width in zip(sides, widths, strict=True)
+        )
         return read, written
 
     def collate(self, indices: Sequence[int] | Integers) -> Batch:

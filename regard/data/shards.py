@@ -87,6 +87,8 @@ class Shards(Encoded):
         self.lengths = np.concatenate([part.lengths for part in parts])
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         self.ends = np.cumsum([len(part) for part in parts])
+        for part, end in zip(parts, self.ends.tolist(), strict=True):
+            part.lengths = self.lengths[end - len(part) : end]  # in memory once
 
     @property
     def parts(self) -> tuple[Encoded, ...]:
@@ -193,9 +195,10 @@ def batch_count(source: Integers, target: Integers, *, tokens: int, multiple: in
     side alone, longest first."""
     if not len(source):
         return 0
-    lengths, counts = np.unique(np.maximum(rounded(source, multiple), rounded(target, multiple)), return_counts=True)
+    counts = np.bincount(np.maximum(rounded(source, multiple), rounded(target, multiple)))
+    lengths = np.flatnonzero(counts)[::-1]
     batches = beyond = 0  # `beyond`: examples of these lengths that are in batches of longer ones
-    for length, count in zip(lengths[::-1].tolist(), counts[::-1].tolist(), strict=True):
+    for length, count in zip(lengths.tolist(), counts[lengths].tolist(), strict=True):
         rows = max(tokens // length, 1)
         if rows > ROWS_MULTIPLE:
             rows -= rows % ROWS_MULTIPLE

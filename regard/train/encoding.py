@@ -194,6 +194,8 @@ class Encoding:
         long. `known`: the run was started, so that what is encoded comes from its data."""
         if self.count == 1:
             return self._in_one(fields, known=known or self._recorded(hash_of(fields.to_json())))
+        if self.record.get("sources") != self.sources:  # they were copied or touched, and are not to be hashed again
+            self.keep(fields)
         for shard in self.missing(fields):
             self.write(shard, fields)
         left_out = self.finish(fields)
