@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.config import fields_of, help_texts, key_of, to_toml
+from regard.config import Names, fields_of, help_texts, key_of, to_toml
 from regard.models import MODELS
 from regard.predict.decoding import Decoding
 from regard.tasks.registry import TASKS
@@ -28,6 +28,8 @@ changed on the command line, as in `regard train my.toml model.layers=4 train.ep
 def kind_of(kind: Any) -> str:
     """A field's type, or the values that it may have."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind == Names:
+        return "text, or list of text"
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in inner)
     if origin is typing.Union:

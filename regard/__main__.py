@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from threading import Thread
 
-WITH_TORCH = ("train", "demo", "predict", "look", "score", "compare", "export")
+WITH_TORCH = ("train", "encode", "demo", "predict", "look", "score", "compare", "export")
 
 
 def main() -> None:

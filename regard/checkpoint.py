@@ -35,8 +35,8 @@ STEP = re.compile(rb"step (\d{1,15})\n")  # the first line of a sample
 FORMAT = 2  # version of a run folder's files; other versions are refused
 # temporary files that a killed process leaves: the name of a run's file between a dot and a number
 UNFINISHED = re.compile(
-    r"\.(?:config\.toml|fields\.json|environment\.json|(?:model|state|shortlist)\.safetensors"
-    r"|(?:train|valid)(?:\.\w+\.(?:tokens|offsets)\.npy)?)\.\d+"
+    r"\.(?:config\.toml|fields\.json|environment\.json|encoding\.json|(?:model|state|shortlist)\.safetensors"
+    r"|(?:train|valid)(?:-\d{5})?(?:\.\w+\.(?:tokens|offsets)\.npy)?)\.\d+"
 )
 
 
@@ -157,7 +157,9 @@ class Folder:
             except BlockingIOError:
                 if left:
                     time.sleep(INSTANT)
-        raise UserError(f"Another process is training in {self.path}: wait for it, or choose another output folder.")
+        raise UserError(
+            f"Another process is training or encoding in {self.path}: wait for it, or choose another output folder."
+        )
 
     def in_use(self) -> bool:
         """Return whether a process writes to the folder, by trying to take the lock for an instant."""

@@ -1,8 +1,8 @@
 """Settings: frozen dataclasses that read from and write to TOML, and say what is wrong with a key or a value.
 
 A field's trailing comment is its help text, so a written recipe explains itself. Fields are bool, int, float, str,
-Literal of str, Literal | str (one of those, or a class in a user's file), or tuple of one of these; a default is
-written once, in the class.
+Literal of str, Literal | str (one of those, or a class in a user's file), tuple of one of these, or Names (a text or
+several); a default is written once, in the class.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def between(least: float, most: float) -> Bound:
 
 ABOVE_0 = Bound("above 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Bound("0 or more", lambda value: 0 <= value < math.inf)
+
+Names = str | tuple[str, ...]  # one name, or a list of them
 
 # Limits for models: larger ones are never built.
 Width = Annotated[int, between(1, 1_000_000)]
@@ -149,6 +151,8 @@ def values_of(config: Any) -> dict[str, Any]:
 def is_setting(kind: Any) -> bool:
     """Return whether a field of this type can be read and written."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind == Names:
+        return True
     if origin is typing.Union:
         return typing.get_origin(inner[0]) is typing.Literal and is_setting(inner[0]) and inner[1:] == (str,)
     if origin is typing.Literal:
@@ -185,6 +189,11 @@ def is_place(value: object) -> bool:
 
 
 def _convert(kind: Any, value: Any, key: str) -> Any:
+    if kind == Names:
+        several = isinstance(value, (list, tuple))
+        if several and not value:
+            raise UserError(f"{key} = [] must have at least one text in quotes.")
+        return _convert(tuple[str, ...] if several else str, value, key)
     if typing.get_origin(kind) is typing.Union:
         return value if is_place(value) else _convert(typing.get_args(kind)[0], value, key)
     if typing.get_origin(kind) is typing.Literal:

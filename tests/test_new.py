@@ -321,7 +321,6 @@ REFUSED = {
     f"translation {PARALLEL_FILES} --tokens words": "tokens does not apply to translation: leave it out",
     f"translation {PARALLEL_FILES} --unit line": "unit does not apply to translation: leave it out",
     "language train.txt --valid valid.txt valid.en": "at most one validation file",
-    "language train.txt train.en": "give one file",
     "language --valid valid.txt": "give one file",
     "language train.txt --source 1": "source does not apply to language: leave it out",
     f"language train.txt {TABLE_FIELDS}": "source and target do not apply to language: leave them out",

@@ -24,6 +24,7 @@ from regard.check.unusual import RATIO, Usual, compare, swapped
 from regard.config import counted
 from regard.data.fields import LabelField, TextField
 from regard.data.files import refuse_to_overwrite
+from regard.data.source_files import place_of
 from regard.data.sources import Line, Split
 from regard.data.text import encodable
 from regard.interface import UserError
@@ -203,11 +204,18 @@ class Wording:
         """A fault in so many lines, of which these are the first."""
         fault, one = FAULTS[kind], count == 1
         forms = {"is": "is" if one else "are", "has": "has" if one else "have", "them": "it" if one else "them"}
-        numbers = ", ".join(map(str, lines)) + (", …" if count > len(lines) else "")
+        numbers = ", ".join(map(self.line, lines)) + (", …" if count > len(lines) else "")
         remedies = (fault.remedy, fault.write) if self.writable else (fault.remedy or "remove {them}",)
         remedy = ", or ".join(part for part in remedies if part)
         says = f"{fault.says}; {remedy}.".format(**forms, detail=detail)
-        return Finding(fault.severity, kind, f"{where}: {amount} ({numbers}) {says}", where, count, lines)
+        own = tuple(place_of(line)[1] for line in lines)
+        return Finding(fault.severity, kind, f"{where}: {amount} ({numbers}) {says}", where, count, own)
+
+    def line(self, number: int) -> str:
+        """The number of a line; of several files, with the name of its file."""
+        file, line = place_of(number)
+        several = [path for key, path in self.files.items() if key.startswith(("train[", "source["))]
+        return f"{self.name(several[file])}: {line}" if several[file:] else str(line)
 
     def name(self, path: Path) -> str:
         return encodable(path.name if self.short else str(path))

@@ -82,7 +82,7 @@ def opened(recipe: Recipe, folder: Path, threads: int, device: str, group: Group
     machine.end_with_parent()
     go_on_unread()
     group = group or Group()
-    group.agree(lambda: described(recipe))
+    group.agree(lambda: described(recipe, Folder(folder)))
     with ExitStack() as stack:
         with group.in_turn(), saying("Interrupted before the first step; the same command starts again."):
             if group.leads:

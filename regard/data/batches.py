@@ -36,7 +36,7 @@ class Encoded:
 
     def __init__(self, tokens: Integers, offsets: Integers) -> None:
         # plain views of the mapped files: slicing a np.memmap itself is slow
-        self.tokens = np.asarray(tokens)
+        self.tokens: Any = np.asarray(tokens)
         self.offsets = np.asarray(offsets)
         self.lengths: Integers = np.diff(self.offsets)
 
@@ -105,6 +105,11 @@ class Encoded:
             return False
         return bool(self.offsets[0] == 0 and self.offsets[-1] == len(self.tokens))
 
+    @property
+    def parts(self) -> tuple[Encoded, ...]:
+        """The files that they are in."""
+        return (self,)
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -141,7 +146,11 @@ class Examples:
         """Lengths of what is read and of the target, in positions."""
         first = next(iter(self.encoded))
         sides = (first, "target" if "target" in self.encoded else first)
-        read, written = (self.encoded[side].lengths // self.fields[side].width for side in sides)
+        widths = (self.fields[side].width for side in sides)
+        read, written = (
+            self.encoded[side].lengths // width if width > 1 else self.encoded[side].lengths
+            for side, width in zip(sides, widths, strict=True)
+        )
         return read, written
 
     def collate(self, indices: Sequence[int] | Integers) -> Batch:
@@ -179,6 +188,13 @@ def plan(
     """The indices of each batch of this epoch, of examples with these lengths: every example once, at most `tokens` per
     side with padding. A longer example is a batch by itself."""
     random = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
+    return batches_of(source, target, tokens=tokens, random=random, multiple=multiple)
+
+
+def batches_of(
+    source: Integers, target: Integers, *, tokens: int, random: np.random.Generator, multiple: int = MULTIPLE
+) -> list[Integers]:
+    """The indices of each batch, in random order."""
     batches = _batches(source, target, random.permutation(len(source)), tokens, multiple)
     return [batches[i] for i in random.permutation(len(batches))]
 

@@ -146,8 +146,8 @@ class TextField(Field):
         return Ids(self.tokenizer.size)
 
     def encode(self, raws: Sequence[str], *, continued: bool = False) -> list[Array]:
-        if not self.parts:
-            return [np.array(ids, np.int32) for ids in self.tokenizer.encode_all(raws, continued=continued)]
+        if not self.parts or not any(BETWEEN in raw for raw in raws):
+            return list(self.tokenizer.arrays(raws, continued=continued))
         several = [raw.split(BETWEEN) for raw in raws]
         each = iter(self.tokenizer.encode_all([text for texts in several for text in texts], continued=continued))
         return [self.join([next(each) for _ in texts]) for texts in several]
@@ -406,15 +406,17 @@ class Fields(dict[str, Field]):
         examples: Callable[[], Iterable[Sequence[Any]]],
         tokens: Any,
         specials: Sequence[str] = (),
+        sample: Callable[[], Iterable[Sequence[Any]]] | None = None,
     ) -> Fields:
-        """Fields of these kinds, by side; `examples` is called once for each pass over the data. Texts share one
-        vocabulary unless `tokens` says otherwise. What a model writes, the target, begins with <bos>."""
+        """Fields of these kinds, by side; `examples` is called once for each pass over the data, `sample` for each over
+        the examples that vocabularies are learnt from, by default all. Texts share one vocabulary unless `tokens` says
+        otherwise. What a model writes, the target, begins with <bos>."""
         texts = tuple(place for place, kind in enumerate(kinds.values()) if issubclass(kind, TextField))
         apart = isinstance(tokens, PairTokens) and not tokens.joint
 
         @cache
         def tokenizer(places: tuple[int, ...]) -> Tokenizer:
-            lines = (example[place] for example in examples() for place in places)
+            lines = (example[place] for example in (sample or examples)() for place in places)
             if any(issubclass(kind, TextsField) for kind in kinds.values()):
                 lines = (text for line in lines for text in line.split(BETWEEN))
             limits = {"size": tokens.size or None, "at_least": tokens.at_least}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from regard.data.files import reason
-from regard.data.sources import Line, TrainAndValid
+from regard.data.sources import Line, Source, TrainAndValid
 from regard.data.text import Report, encodable, is_jsonl, read_fields, read_rows, whole_lines
 from regard.interface import UserError
 
@@ -175,6 +175,10 @@ class LabelledFiles(TrainAndValid):
     @abstractmethod
     def fields_in(self, path: Path) -> tuple[str, str]:
         """The fields of a table that hold the name of a file and its label."""
+
+    def parts(self, folder: Path) -> list[Source]:
+        """All files together, since a folder or a table is small beside what it names."""
+        return [self]
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         for number, item, label in self.labelled(path, report):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +14,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from regard.config import Positive, Settings, between
+from regard.config import Names, Positive, Settings, between, counted
 from regard.data import world
 from regard.data.languages import pair_in
+from regard.data.source_files import find as find
+from regard.data.source_files import find_all, parted, place_of
 from regard.data.spans import mark_ends, mark_spans, spans_of, tags_of
 from regard.data.text import BETWEEN as BETWEEN
 from regard.data.text import (
@@ -72,8 +73,13 @@ class Source(Settings, ABC):
 
     @property
     def names(self) -> dict[str, str]:
-        """The settings that name files, with their values."""
-        return {key: name for key in self.FILES if (name := vars(self)[key])}
+        """The settings that name files, with their values; of a list, the first and how many there are."""
+        given = {key: vars(self)[key] for key in self.FILES}
+        return {
+            key: name if isinstance(name, str) else f"{name[0]} and {counted(len(name) - 1, 'other file')}"
+            for key, name in given.items()
+            if name
+        }
 
     @property
     def described(self) -> str:
@@ -81,7 +87,17 @@ class Source(Settings, ABC):
         return ", ".join(Path(name).name for name in self.names.values())
 
     def files(self, folder: Path) -> dict[str, Path]:
-        return {key: find(name, folder) for key, name in self.names.items()}
+        """The files that settings name; where one names several, train[0], train[1] …"""
+        found = {key: find_all(key, vars(self)[key], folder) for key in self.names}
+        return {
+            f"{key}[{place}]" if len(files) > 1 else key: file
+            for key, files in found.items()
+            for place, file in enumerate(files)
+        }
+
+    def parts(self, folder: Path) -> list[Source]:
+        """The same data, apart for each of several training files; their examples, one after the other, are its."""
+        return [self]
 
     def fingerprint(self, folder: Path) -> str:
         """Changes when the data changes."""
@@ -92,7 +108,9 @@ def examples(data: Source, split: Split, folder: Path, *, whole: bool = False) -
     """The examples of a split, without their numbers; `whole`: one that is too long to be held is refused."""
     for line in data.lines(split, folder):
         if whole and is_cut(line):
-            raise UserError(f"In {data.unit} {line[0]} of the {split} data {TOO_LONG}: split it or leave it out.")
+            file, number = place_of(line[0])
+            where = f"{split} data" + (f" (file {file + 1})" if file else "")
+            raise UserError(f"In {data.unit} {number} of the {where} {TOO_LONG}: split it or leave it out.")
         yield line[1:]
 
 
@@ -117,11 +135,11 @@ def only(files: Sequence[Path], count: int = 1) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainAndValid(Source):
-    """A training file, and a validation file of the same form or a share that is held out."""
+    """Training files, and a validation file of the same form or a share that is held out."""
 
     FILES: ClassVar[tuple[str, ...]] = ("train", "valid")
 
-    train: str  # training file
+    train: Names  # training file, or several: a pattern (corpus/*.txt) or a list
     valid: str = ""  # validation file, in the same form; "": hold out some of the training data
     hold_out: float = 0.0  # validation split: share held out if there is no validation file (the end of a whole file)
 
@@ -134,9 +152,17 @@ class TrainAndValid(Source):
         """The examples of one file."""
 
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
-        own_file = split == "valid" and bool(self.valid)
-        every = self.read(find(self.valid if own_file else self.train, folder), report)
-        return every if own_file else _side(every, split, self.hold_out)
+        if split == "valid" and self.valid:
+            return self.read(find(self.valid, folder), report)
+        return parted(self.held(file, split, report) for file in find_all("train", self.train, folder))
+
+    def held(self, file: Path, split: Split, report: Report | None) -> Iterator[Line]:
+        """The examples of a training file that belong to this split."""
+        return _side(self.read(file, report), split, self.hold_out)
+
+    def parts(self, folder: Path) -> list[Source]:
+        files = find_all("train", self.train, folder)
+        return [replace(self, train=str(file)) for file in files] if len(files) > 1 else [self]
 
     def reading(self, files: Sequence[Path]) -> Source:
         (file,) = only(files)
@@ -189,12 +215,12 @@ def _generated(data: World, split: Split) -> list[Line]:
 
 @dataclass(frozen=True)
 class Parallel(Source):
-    """A parallel corpus: two text files, line by line translations of each other; plain or compressed."""
+    """A parallel corpus: text files, line by line translations of each other; plain or compressed."""
 
     FILES: ClassVar[tuple[str, ...]] = ("source", "target", "valid_source", "valid_target")
 
-    source: str  # training file, source language
-    target: str  # training file, target language
+    source: Names  # training file, source language; or several: a pattern (corpus/*.en) or a list
+    target: Names  # training file, target language; as many, in the same order
     valid_source: str = ""  # validation file, source language; "": hold out some of the training pairs
     valid_target: str = ""  # validation file, target language
     hold_out: float = 0.0  # validation split: share of the training pairs held out if there are no validation files
@@ -209,8 +235,23 @@ class Parallel(Source):
     def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
         if split == "valid" and self.valid_source:
             return read_pairs(find(self.valid_source, folder), find(self.valid_target, folder), report=report)
-        every = read_pairs(find(self.source, folder), find(self.target, folder), report=report)
-        return _side(every, split, self.hold_out)
+        pairs = self.paired_files(folder)
+        return parted(_side(read_pairs(*pair, report=report), split, self.hold_out) for pair in pairs)
+
+    def paired_files(self, folder: Path) -> list[tuple[Path, Path]]:
+        """The training files of both sides, paired in their order."""
+        sides = [find_all(key, vars(self)[key], folder) for key in ("source", "target")]
+        if len(sides[0]) != len(sides[1]):
+            raise UserError(
+                f"data.source = {self.names['source']} names {counted(len(sides[0]), 'file')} and data.target = "
+                f"{self.names['target']} names {len(sides[1])}: they are paired in order, so give as many."
+            )
+        return list(zip(*sides, strict=True))
+
+    def parts(self, folder: Path) -> list[Source]:
+        pairs = self.paired_files(folder)
+        several = [replace(self, source=str(source), target=str(target)) for source, target in pairs]
+        return list(several) if len(several) > 1 else [self]
 
     def reading(self, files: Sequence[Path]) -> Source:
         """Two files, or one table of pairs."""
@@ -271,10 +312,10 @@ class Text(TrainAndValid):
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         return enumerate(TEXTS[self.unit](path), start=1)
 
-    def lines(self, split: Split, folder: Path, report: Report | None = None) -> Iterator[Line]:
+    def held(self, file: Path, split: Split, report: Report | None) -> Iterator[Line]:
         if self.hold_out and self.unit == "file":
-            return enumerate(_one_end(find(self.train, folder), split, self.hold_out), start=1)
-        return super().lines(split, folder, report)
+            return enumerate(_one_end(file, split, self.hold_out), start=1)
+        return super().held(file, split, report)
 
 
 @dataclass(frozen=True)
@@ -447,15 +488,3 @@ def _held_out(raw: Any, share: float) -> bool:
     content = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw.tobytes()
     digest = hashlib.blake2b(content, digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
-
-
-def find(path: str, *folders: Path) -> Path:
-    """A recipe's path: absolute as it is, else from the recipe's folder, else from $REGARD_DATA."""
-    tries = [folder / path for folder in folders]
-    if os.environ.get("REGARD_DATA"):
-        tries.append(Path(os.environ["REGARD_DATA"]) / path)
-    for candidate in tries:
-        if candidate.exists():  # what a link to a pipe points to has no path
-            return candidate.absolute() if candidate.is_fifo() else candidate.resolve()
-    looked = " and ".join(str(candidate) for candidate in dict.fromkeys(tries))
-    raise UserError(f"The file {path!r} was not found: looked at {looked}; set REGARD_DATA, or correct the path.")

@@ -32,12 +32,14 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise, repeat
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from regard.config import Positive, Settings, between, choose
+from regard.config import Count, Positive, Settings, between, choose
 from regard.data.text import encodable
 from regard.interface import SPECIALS, UNK, UserError
 
@@ -59,6 +61,10 @@ SPLIT_WITH_SPACE = pre_tokenizers.Split(tokenizers.Regex(rf" ?(?:{WORD})|\s+(?!\
 # Python sorts n marks on one letter in n² steps, so a text is normalised block by block. A block ends where the next
 # begins with an ASCII character, which never joins what is before it, or, in text without any, somewhere.
 BLOCK = re.compile(r"(?s:.{1,1024})[^\x00-\x7f]{0,1024}")
+BETWEEN_WORDS = re.compile(r"(?<=\S)(?=[ \n]\S)")  # before a single space or line end: all white space around is known
+MOST_KNOWN = 1 << 17  # pieces of text whose ids are kept
+LONG_PIECE = 32  # characters; a longer one will hardly occur again
+Ids32 = NDArray[np.int32]
 VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\n": "⏎"})
 JOIN_SIGN = "‿"
 
@@ -71,6 +77,7 @@ class TextTokens(Settings):
     size: Annotated[int, between(0, 10_000_000)] = 8000  # largest size of the vocabulary; 0: no limit
     at_least: Positive = 1  # times a token must occur to be in the vocabulary
     longest: Positive = 256  # most tokens in a text, unless it is packed or a whole file: longer examples are left out
+    sample: Count = 50  # of several files, million characters that the vocabulary is learnt from; 0: all of them
 
 
 @dataclass(frozen=True)
@@ -216,6 +223,10 @@ class Tokenizer(ABC):
     def _encode_all(self, texts: Sequence[str], *, continued: bool) -> list[list[int]]:
         return [[token for token, _, _ in self.spans(text)] for text in texts]
 
+    def arrays(self, texts: Sequence[str], *, continued: bool = False) -> list[Ids32]:
+        """The same ids as `encode_all`, in arrays."""
+        return [np.array(ids, np.int32) for ids in self.encode_all(texts, continued=continued)]
+
     def decode(self, ids: Sequence[int], unknowns: Iterable[str] = ()) -> str:
         """The text; <pad>, <bos> and <eos> have no text, <unk> becomes the next of `unknowns`, or else itself."""
         return "".join(self.chunks(ids, chain(unknowns, repeat(SPECIALS[UNK]))))
@@ -341,6 +352,7 @@ class BytePairs(Tokenizer):
         super().__init__("bpe", vocabulary, specials)
         self.merges = merges
         self.inner = self._pipeline(BPE({token: i for i, token in enumerate(vocabulary)}, merges))
+        self.known: dict[str, bytes] = {}  # ids of pieces of text that occurred before
         byte = byte_of_character()
         self.bytes = [bytes(byte[character] for character in token) for token in vocabulary]
 
@@ -373,6 +385,21 @@ class BytePairs(Tokenizer):
         before = "" if continued else " "
         encodings = self.inner.encode_batch_fast([before + text if text else "" for text in texts])
         return [[i + self.offset for i in encoding.ids] for encoding in encodings]
+
+    def arrays(self, texts: Sequence[str], *, continued: bool = False) -> list[Ids32]:
+        """A text is cut where every cut is a cut of `SPLIT_WITH_SPACE`, too, and pieces that occurred before are not
+        encoded again: most of a large text are such."""
+        before = "" if continued else " "
+        pieces = [BETWEEN_WORDS.split(before + text) if text else [] for text in map(normal, texts)]
+        known = self.known if len(self.known) < MOST_KNOWN else {}
+        self.known = known  # another thread may be reading the one that is full
+        missing = list({piece for several in pieces for piece in several} - known.keys())
+        rare: dict[str, bytes] = {}
+        for piece, encoding in zip(missing, self.inner.encode_batch_fast(missing), strict=True):
+            kept = known if len(piece) <= LONG_PIECE else rare
+            kept[piece] = (np.array(encoding.ids, np.int32) + np.int32(self.offset)).tobytes()
+        ids_of = (lambda piece: rare.get(piece) or known[piece]) if rare else known.__getitem__
+        return [np.frombuffer(bytearray().join(map(ids_of, several)), np.int32) for several in pieces]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         if not text:

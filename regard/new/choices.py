@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard import machine
-from regard.config import counted
-from regard.data.sources import UNDECIDED, Source, Unit, find
+from regard.config import Names, counted
+from regard.data.source_files import find, find_all
+from regard.data.sources import UNDECIDED, Source, Unit
 from regard.data.tokens import Kind
 from regard.interface import Shapes, UserError
 from regard.layers.fast.without_values import without_values
@@ -48,21 +51,25 @@ class Request:
         return str(name)
 
     def train_and_valid(self) -> dict[str, Any]:
-        """The settings of data in one training file, and in one validation file if there is one."""
+        """The settings of data in training files, and in one validation file if there is one."""
         files, valid = list(self.files), list(self.valid)
         if not files and len(valid) == 2:  # --valid takes two names where two follow it
             files.append(valid.pop())
-        if len(files) != 1 or len(valid) > 1:
+        if not files or len(set(files)) < len(files) or len(valid) > 1:
             given = f"{counted(len(files), 'training file')} and {counted(len(valid), 'validation file')} were given"
             raise UserError(
                 f"For {self.task.name} {given}: give one file, as in regard new {self.task.name} "
-                f"{self.task.words.file} -o my.toml, and at most one validation file."
+                f"{self.task.words.file} -o my.toml, or several, each once, and at most one validation file."
             )
         return {
-            "train": written(files[0], self.folder),
+            "train": all_written(files, self.folder),
             "valid": written(valid[0], self.folder) if valid else "",
             "hold_out": 0.0 if valid else UNDECIDED,
         }
+
+    def first_file(self, names: Names) -> Path:
+        """The first of the training files, from which fields are guessed."""
+        return find_all("train", names, self.folder)[0]
 
     def refuse(self, *names: str) -> None:
         """Refuse what does not apply to this task."""
@@ -101,10 +108,31 @@ def hold_out(count: int, share: float, noun: str) -> str:
 
 def written(path: str, folder: Path) -> str:
     """A path from the current folder, as a recipe in `folder` must write it."""
-    found = find(path, Path.cwd())
-    if not (Path.cwd() / path).exists():
-        return path  # found through $REGARD_DATA, as the recipe will find it
-    return os.path.relpath(found, folder) if found.is_relative_to(folder) else str(found)
+    here = Path.cwd() / path
+    if not here.exists() and glob.has_magic(path):
+        found = find_all("train", path, Path.cwd())[0]
+        if not glob.glob(str(here), recursive=True):
+            return path
+        place = here.parent.resolve() / here.name
+    else:
+        found = place = find(path, Path.cwd())
+        if not here.exists():
+            return path  # found through $REGARD_DATA, as the recipe will find it
+    return os.path.relpath(place, folder) if found.is_relative_to(folder) else str(place)
+
+
+def all_written(paths: Sequence[str], folder: Path) -> Names:
+    """Several paths as a recipe must write them: as one pattern, if it matches these files and no others."""
+    if len(paths) == 1:
+        return written(paths[0], folder)
+    ends = os.path.commonprefix([path[::-1] for path in paths])[::-1]
+    begins = os.path.commonprefix(paths)
+    pattern = f"{os.path.join(os.path.dirname(begins), '*')}{ends[ends.find('.') :] if '.' in ends else ''}"
+    if sorted(paths) == sorted(glob.glob(pattern)) and {os.path.dirname(path) for path in paths} == {
+        os.path.dirname(pattern)
+    }:
+        return written(pattern, folder)
+    return tuple(written(path, folder) for path in paths)
 
 
 def by_size(pairs: int, small: Any, medium: Any, large: Any, huge: Any) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
 from regard.config import counted, parse
 from regard.data.languages import guessed
-from regard.data.sources import UNDECIDED, PairTable, Parallel, Source, Text, every_line, find
+from regard.data.source_files import find_all
+from regard.data.sources import UNDECIDED, PairTable, Parallel, Source, Text, every_line
 from regard.data.text import Cut, read_lines
 from regard.data.tokens import PairTokens, TextTokens
 from regard.interface import Fits, Ids, Shapes, UserError
@@ -52,7 +55,7 @@ def data_of(asked: Request) -> tuple[Any, Reasons]:
         raise UserError("Translation needs source and target (--source and --target): give two files, or two fields.")
     if asked.files or one_file:
         files = asked.train_and_valid()
-        source, target, reasons = named_fields(asked, find(files["train"], asked.folder), pair_of_texts)
+        source, target, reasons = named_fields(asked, asked.first_file(files["train"]), pair_of_texts)
         pair, why = languages_of(source, target)
         named = {**files, "source": source, "target": target, "languages": pair}
         return parse(PairTable, named, where="data"), reasons | why
@@ -130,10 +133,10 @@ def choose_size(seen: Survey, tokens: PairTokens, model: str) -> tuple[Any, Trai
     return replace(config, dropout=dropout), train, reasons
 
 
-def survey_text(path: Path) -> tuple[int, int, float]:
+def survey_text(paths: Sequence[Path]) -> tuple[int, int, float]:
     """Words, characters, and the share of the lines (without blank ones) that end like a sentence."""
     words = characters = ended = filled_lines = 0
-    for line in read_lines(path, whole=True):
+    for line in chain.from_iterable(read_lines(path, whole=True) for path in paths):
         words += len(line.split())
         characters += len(line) + 1
         if isinstance(line, Cut):
@@ -142,7 +145,7 @@ def survey_text(path: Path) -> tuple[int, int, float]:
             filled_lines += 1
             ended += text[-1] in SENTENCE_ENDS
     if not words:
-        raise UserError(f"{path} is empty: give a file of text.")
+        raise UserError(f"{paths[0]} is empty: give a file of text.")
     return words, characters, ended / filled_lines
 
 
@@ -152,7 +155,7 @@ def new_text_model(asked: Request, *, packed: bool = False) -> Made:
     model = asked.model_name
     asked.refuse("source", "target")
     data = cast(Text, asked.task.sources["text"](**asked.train_and_valid()))
-    words, characters, sentences = survey_text(find(data.train, asked.folder))
+    words, characters, sentences = survey_text(find_all("train", data.train, asked.folder))
     reasons = {}
     unit, kind = asked.unit, asked.kind
     if unit is None:

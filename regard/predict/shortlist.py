@@ -23,6 +23,7 @@ from regard.checkpoint import Folder
 from regard.data.association import Associations, associate
 from regard.data.batches import Encoded
 from regard.data.files import own_file, reason
+from regard.data.shards import open_split
 from regard.data.tensors import read_tensors, write_tensors
 from regard.data.text import content_hash
 from regard.interface import SPECIALS, Batch, Narrows, State, UserError
@@ -91,7 +92,7 @@ def _associations(path: str, source_size: int, target_size: int, bound: str) -> 
 def _encoded(folder: Folder, **sizes: int) -> list[Encoded]:
     """Open the sides of the encoded training data, whose ids are below these sizes."""
     with suppress(UserError):
-        sides = [Encoded.open(folder.data, f"train.{side}") for side in sizes]
+        sides = [open_split(folder.data, "train", side) for side in sizes]
         pairs = len({len(side) for side in sides}) == 1
         if pairs and all(_below(side.tokens, size) for side, size in zip(sides, sizes.values(), strict=True)):
             return sides

@@ -78,6 +78,9 @@ def right_or_wrong(output: str, reference: str) -> float:
     return 100.0 * (output == reference)
 
 
+Examples = Callable[[], Iterable[Sequence[Any]]]
+
+
 @dataclass(frozen=True)
 class Task:
     name: str
@@ -126,6 +129,7 @@ class Task:
     lm: bool = False  # a language model can stand beside its models (shallow fusion)
     mixes: bool = False  # probabilities of several models can be mixed, token by token, by weights fitted on validation
 
-    def learn(self, examples: Callable[[], Iterable[Sequence[Any]]], tokens: Any) -> Fields:
-        """The fields of its examples; `examples` is called once for each pass over them."""
-        return Fields.learn(self.fields, examples, tokens, self.specials)
+    def learn(self, examples: Examples, tokens: Any, sample: Examples | None = None) -> Fields:
+        """The fields of its examples; `examples` is called once for each pass over them, `sample` for each pass over
+        those that vocabularies are learnt from."""
+        return Fields.learn(self.fields, examples, tokens, self.specials, sample)

@@ -16,7 +16,6 @@ from regard.config import counted, values_of
 from regard.data.captions import CaptionField, Captions, Scenes, caption_fields
 from regard.data.in_memory import keep_captions
 from regard.data.pictures import PictureField, size_of
-from regard.data.sources import find
 from regard.data.text import BETWEEN, one_line
 from regard.data.tokens import TextTokens
 from regard.data.world.scenes import Scene
@@ -90,7 +89,7 @@ def new(asked: Request) -> Made:
     """A recipe for a table of pictures and captions."""
     asked.refuse("unit", "second")
     files = asked.train_and_valid()
-    path = find(files["train"], asked.folder)
+    path = asked.first_file(files["train"])
     source, target = caption_fields(path)
     data = Captions(**files, source=asked.source or source, target=asked.target or target)
     reasons = {} if asked.target else {"data.target": "of the fields of the table, this one has the most words."}

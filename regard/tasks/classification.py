@@ -13,7 +13,7 @@ from regard.config import counted
 from regard.data import world
 from regard.data.fields import LabelField, TextsField
 from regard.data.in_memory import keep_labelled
-from regard.data.sources import BETWEEN, UNDECIDED, Imported, Table, World, find
+from regard.data.sources import BETWEEN, UNDECIDED, Imported, Table, World
 from regard.data.text import one_line
 from regard.data.tokens import TextTokens
 from regard.interface import Classifies, Learns, UserError, Weighs
@@ -108,7 +108,7 @@ def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    fields, reasons = texts_and_target(asked, find(files["train"], asked.folder), label_among)
+    fields, reasons = texts_and_target(asked, asked.first_file(files["train"]), label_among)
     data = LabelledTable(**fields, **files)
     return new_labelled(asked, data, TextTokens(kind=asked.kind or "words", size=0), reasons)
 

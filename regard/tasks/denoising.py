@@ -70,7 +70,7 @@ class DenoisingCorpus(CorruptedCorpus):
     def learn_fields(self) -> Fields:
         """One vocabulary, from each text once."""
         task = replace(self.recipe.task, fields={"target": TextField})
-        learnt: Fields = task.learn(lambda: (example[:1] for example in self.held("train")), self.recipe.tokens)
+        learnt: Fields = task.learn(lambda: (example[:1] for example in self.sample()), self.recipe.tokens)
         tokenizer = learnt.tokenizer()
         return Fields({side: TextField(tokenizer, begins=side == "target") for side in self.sides})
 

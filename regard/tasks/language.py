@@ -11,9 +11,11 @@ import torch
 
 from regard.config import counted
 from regard.data import world
-from regard.data.batches import Encoded, Examples, Shuffled
+from regard.data.batches import Encoded, Examples
+from regard.data.corruption import Batches
 from regard.data.fields import Fields, TextField
 from regard.data.in_memory import keep_texts
+from regard.data.shards import shuffled
 from regard.data.sources import UNDECIDED, Arpa, Imported, Text, World
 from regard.data.streams import Anywhere, Carried, Joined, Packed
 from regard.data.tokens import TextTokens
@@ -68,7 +70,7 @@ class TextCorpus(Corpus):
         tokens = counted(len(encoded["target"].tokens), "token")
         return tokens if self.whole_file else f"{super().amount(encoded)} of {tokens}"
 
-    def batches(self, fields: Fields, encoded: Sides, model: object) -> Shuffled | Carried | Anywhere | Packed:
+    def batches(self, fields: Fields, encoded: Sides, model: object) -> Batches:
         """A model that carries its state reads a whole file, or packed texts, in order; one that sees a window reads
         random parts of a file, or all windows of packed texts."""
         train, seed, texts = self.recipe.train, self.recipe.seed, encoded["target"]
@@ -84,7 +86,7 @@ class TextCorpus(Corpus):
                     f"set model.context to {longest} or more, or leave longer texts out with "
                     f"tokens.longest = {context - 1}."
                 )
-            return Shuffled(Examples(fields, encoded, most=context), tokens=train.batch_tokens, seed=seed)
+            return shuffled(Examples(fields, encoded, most=context), tokens=train.batch_tokens, seed=seed)
         if context is not None:
             rows = max(1, train.batch_tokens // context)
             return Anywhere(texts.tokens, rows=rows, window=context, seed=seed)

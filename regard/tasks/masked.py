@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from regard.config import counted
-from regard.data.batches import Examples, Ordered, Shuffled
+from regard.data.batches import Examples, Ordered
 from regard.data.corruption import HIDDEN, Batches, Masked, Pairs
 from regard.data.fields import MULTIPLE, Fields, TextField
 from regard.data.in_memory import keep_texts
+from regard.data.shards import shuffled
 from regard.data.sources import Text
 from regard.data.streams import Packed
 from regard.data.tokens import TextTokens
@@ -60,7 +61,7 @@ class CorruptedCorpus(Corpus):
         if self.recipe.data.pack:
             return Packed(encoded["source"], tokens=tokens, window=self.window(model), seed=seed)
         examples = Examples(fields, {"source": encoded["source"]})
-        return Ordered(examples, tokens=tokens) if seed is None else Shuffled(examples, tokens=tokens, seed=seed)
+        return Ordered(examples, tokens=tokens) if seed is None else shuffled(examples, tokens=tokens, seed=seed)
 
     def window(self, model: object) -> int:
         """The tokens of packed texts, or of a pair, that are read at once."""

@@ -10,7 +10,7 @@ from regard.check.examples import check_examples
 from regard.data import world
 from regard.data.in_memory import keep_choices
 from regard.data.questions import ChoiceField, ChoicesField, ChoiceTable, entries, rows_in
-from regard.data.sources import BETWEEN, UNDECIDED, World, find
+from regard.data.sources import BETWEEN, UNDECIDED, World
 from regard.data.tokens import TextTokens
 from regard.interface import Chooses, Learns, UserError
 from regard.new.choices import Made, Reasons, Request
@@ -85,7 +85,7 @@ def fields_in(asked: Request, file: Path) -> tuple[dict[str, Any], Reasons]:
 def new(asked: Request) -> Made:
     asked.refuse("unit", "second")
     files = asked.train_and_valid()
-    fields, reasons = fields_in(asked, find(files["train"], asked.folder))
+    fields, reasons = fields_in(asked, asked.first_file(files["train"]))
     data = ChoiceTable(**fields, **files)
     return new_labelled(asked, data, TextTokens(kind=asked.kind or "words", size=0), reasons)
 

@@ -165,7 +165,7 @@ def look_closely(run: Run, raw: Any, target: str | None = None) -> Captioned:
 def new(asked: Request) -> Made:
     asked.refuse("kind", "unit", "second")
     files = asked.train_and_valid()
-    path = find(files["train"], asked.folder)
+    path = asked.first_file(files["train"])
     reasons: Reasons = {}
     data: Npz
     if is_npz(path):

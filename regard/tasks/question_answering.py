@@ -12,7 +12,7 @@ from regard.data import world
 from regard.data.fields import TextsField
 from regard.data.in_memory import keep_questions
 from regard.data.questions import Answer, QuestionTable, SpanField, clean, is_squad
-from regard.data.sources import BETWEEN, UNDECIDED, World, find
+from regard.data.sources import BETWEEN, UNDECIDED, World
 from regard.data.text import one_line
 from regard.data.tokens import TextTokens
 from regard.interface import Learns, Points, UserError
@@ -75,7 +75,7 @@ def entry(raw: Any, prediction: Prediction) -> dict[str, Any]:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    file = find(files["train"], asked.folder)
+    file = asked.first_file(files["train"])
     fields: dict[str, Any] = {}
     reasons: Reasons = {"data.train": "SQuAD's JSON."}
     if not is_squad(file):

@@ -12,7 +12,7 @@ from regard.config import counted
 from regard.data import world
 from regard.data.fields import NumberField, TextsField, is_number
 from regard.data.in_memory import keep_labelled
-from regard.data.sources import UNDECIDED, Line, World, find
+from regard.data.sources import UNDECIDED, Line, World
 from regard.data.text import Report, refuse_line
 from regard.data.tokens import TextTokens
 from regard.interface import Estimates, Learns
@@ -70,7 +70,7 @@ def near(output: str, reference: str) -> float:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    fields, reasons = texts_and_target(asked, find(files["train"], asked.folder), number_among)
+    fields, reasons = texts_and_target(asked, asked.first_file(files["train"]), number_among)
     data = NumberTable(**fields, **files)
     return new_labelled(asked, data, TextTokens(kind=asked.kind or "words", size=0), reasons)
 

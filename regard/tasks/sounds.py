@@ -17,7 +17,6 @@ from regard.data.in_memory import keep_recordings
 from regard.data.recordings import Recording, header_of, recording_of
 from regard.data.sound_sources import LabelledSounds, sound_files
 from regard.data.sounds import SoundField
-from regard.data.sources import find
 from regard.interface import Sample, UserError
 from regard.look.recordings import Heard, heard, sound_field
 from regard.look.sounds import label_of_recording_closely, look_at_label_of
@@ -135,7 +134,7 @@ def new(asked: Request) -> Made:
     """A recipe for a folder of class folders, or a table of files and labels."""
     asked.refuse("kind", "unit", "second")
     files = asked.train_and_valid()
-    path = find(files["train"], asked.folder)
+    path = asked.first_file(files["train"])
     data = LabelledSounds(**files, source=asked.source or "", target=asked.target or "")
     rate = usual_rate([recording for _, recording, _ in data.labelled(path, nothing)])
     data = replace(data, rate=rate, bands=40, mask=True)

@@ -18,7 +18,6 @@ from regard.data.in_memory import keep_recordings
 from regard.data.recordings import Recording
 from regard.data.sound_sources import Recordings, file_and_transcript
 from regard.data.sounds import SoundField
-from regard.data.sources import find
 from regard.data.spoken import Spoken
 from regard.data.text import one_line
 from regard.data.tokens import Kind, TextTokens
@@ -61,7 +60,7 @@ def new(asked: Request) -> Made:
     """A recipe for a table of recordings and their transcripts."""
     asked.refuse("unit", "second")
     files = asked.train_and_valid()
-    path = find(files["train"], asked.folder)
+    path = asked.first_file(files["train"])
     source, target = file_and_transcript(path)
     data = Recordings(**files, source=asked.source or source, target=asked.target or target)
     every = [(recording, text) for _, recording, text in data.read(path, nothing)]  # `check` names the others

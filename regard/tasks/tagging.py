@@ -12,7 +12,7 @@ from regard.config import choose, counted, parse
 from regard.data import world
 from regard.data.fields import Fields, SpellingField, TagField, TextField
 from regard.data.in_memory import keep_tagged
-from regard.data.sources import UNDECIDED, Conll, World, find
+from regard.data.sources import UNDECIDED, Conll, World
 from regard.data.spans import with_words
 from regard.data.text import CONLLU, is_conllu, one_line
 from regard.data.tokens import GivenTokens
@@ -90,7 +90,7 @@ def tag_columns(asked: Request, file: Path) -> tuple[dict[str, int], Reasons]:
 def new(asked: Request) -> Made:
     asked.refuse("unit")
     files = asked.train_and_valid()
-    chosen, reasons = tag_columns(asked, find(files["train"], asked.folder))
+    chosen, reasons = tag_columns(asked, asked.first_file(files["train"]))
     data = parse(Conll, {**files, **chosen}, where="data")
     kind = asked.kind or "given"
     recipe, reasons = new_labelled(asked, data, GivenTokens(kind=kind, size=8000 if kind == "bpe" else 0), reasons)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any, cast
 import torch
 
 from regard.config import counted
-from regard.data.batches import Encoded, Examples, Shuffled, validation_plan
+from regard.data.batches import Encoded, Examples, validation_plan
 from regard.data.fields import Fields
+from regard.data.shards import shuffled
 from regard.data.sources import Split, examples
 from regard.data.text import is_cut
 from regard.interface import Learns, Sample
@@ -59,9 +61,26 @@ class Corpus:
     def valid(self) -> list[tuple[Any, ...]]:
         return list(self.held("valid"))
 
+    def parts(self) -> list[Corpus]:
+        """The same corpus, apart for each of several training files."""
+        several = self.recipe.data.parts(self.recipe.folder)
+        return [type(self)(replace(self.recipe, data=part)) for part in several] if several[1:] else [self]
+
     def learn_fields(self) -> Fields:
-        fields: Fields = self.recipe.task.learn(lambda: self.held("train"), self.recipe.tokens)
+        fields: Fields = self.recipe.task.learn(lambda: self.held("train"), self.recipe.tokens, self.sample)
         return fields
+
+    def sample(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the training examples that a vocabulary is learnt from: of several files, the first of each, which
+        have tokens.sample million characters together."""
+        parts, most = self.parts(), vars(self.recipe.tokens).get("sample", 0)
+        for part in parts:
+            room = most * 1_000_000 / len(parts) if most and parts[1:] else math.inf
+            for example in part.held("train"):
+                yield example
+                room -= sum(len(side) for side in example if isinstance(side, str))
+                if room <= 0:
+                    break
 
     def fits(self, example: Sequence[Sized]) -> bool:
         """Return whether an encoded example is neither empty nor too long; packed texts are cut, never left out."""
@@ -69,7 +88,7 @@ class Corpus:
         return all(0 < len(ids) <= longest for ids in example[:2])
 
     def batches(self, fields: Fields, encoded: Sides, model: object) -> Any:
-        return Shuffled(Examples(fields, encoded), tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)
+        return shuffled(Examples(fields, encoded), tokens=self.recipe.train.batch_tokens, seed=self.recipe.seed)
 
     def amount(self, encoded: Sides) -> str:
         return counted(len(next(iter(encoded.values()))), self.noun)

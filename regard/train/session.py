@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,30 +18,29 @@ import torch
 from torch import nn
 
 from regard import machine, usercode
-from regard.checkpoint import SMALL, Folder, append_log
+from regard.checkpoint import Folder, append_log
 from regard.config import AgreedError, counted
-from regard.data.batches import Encoded
 from regard.data.fields import Fields, TextField
-from regard.data.files import append, own_file, read_own, write_atomically, writing
-from regard.data.sources import Split, find
+from regard.data.files import append, write_atomically
+from regard.data.sources import find
 from regard.data.tensors import read_tensors, tensor_shapes, write_tensors
-from regard.data.text import content_hash, is_cut
 from regard.exchange.word_vectors import load_word_vectors
-from regard.interface import Fits, Numbered, Progress, UserError
+from regard.interface import Fits, Progress, UserError
 from regard.layers.encoders import begin_prompts
 from regard.loading import read_recipe
-from regard.predict.inputs import some_at_once
 from regard.recipe import Recipe, refuse_other_code
 from regard.run import Run, build_model, build_saved
 from regard.score.metrics import FEWEST
-from regard.train.corpus import Corpus, OnRead, by_side
+from regard.train.corpus import Corpus, OnRead
 from regard.train.cost import first_batches, flops_per_token
+from regard.train.encoding import Encoding
 from regard.train.events import require_tensorboard, with_events
 from regard.train.group import Group
 from regard.train.loop import fit_steps, train_steps
 from regard.train.smoke_test import try_out
+from regard.train.stamps import fingerprint, refuse_changed_data
 from regard.train.training import BUDGETS, Precision, Training
-from regard.train.transfer import Taken, fields_from, find_run, load_fitting, share_rows
+from regard.train.transfer import Taken, find_run, load_fitting, share_rows
 from regard.train.tuning import Tuning
 from regard.train.weights import weights
 
@@ -51,11 +49,9 @@ MAY_GROW = {f"train.{budget}" for budget in (*BUDGETS, "patience")}
 MAY_CHANGE = {"train.tensorboard", "train.shard", "train.wire"}
 SAVE_EVERY = 60.0  # seconds between checkpoints: the most work that a crash can cost
 LOG_EVERY = 5.0  # seconds without a validation after which a line is logged, for those who watch
-LINES_AT_ONCE = 10_000
 EXAMPLE = 1000  # characters of a text that are shown, at most
 ELSEWHERE = "choose another run folder (-o on the command line)"
 VERSIONS = ("regard", "torch")  # which decide what a step computes
-SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
 class Session:
@@ -111,9 +107,9 @@ class Session:
         self.corpus.keep_in(self.folder.data, on_read)
         base = recipe.train.from_
         self.base = find_run(base, recipe.folder) if base and not self.resumed else None
+        self.encoding = Encoding(self.folder, self.corpus)
         self.fields = self._fields()
-        self.left_out: dict[str, int] = {}  # by split: examples that are empty on one side, or too long
-        self.encoded = {split: self._encoded(split) for split in SPLITS}
+        self.encoded, self.left_out = self.encoding.encoded(self.fields, known=self.resumed)
         self.corpus.forget()
         model = self._model().to(self.device)
         self.taken: Taken | None = None  # weights from the run that this one fine-tunes
@@ -165,16 +161,13 @@ class Session:
 
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         """Describe the machine and the data as they were when the run started."""
-        fingerprint = recipe.data.fingerprint(recipe.folder)
+        now = fingerprint(recipe, self.folder.data)
         files = {key: str(path) for key, path in recipe.data.files(recipe.folder).items()}
         if self.resumed:
             facts = self.folder.facts()
-            if facts["data"] != fingerprint:
-                each = zip(files.values(), facts["data"].split(), fingerprint.split(), strict=False)
-                changed = ", ".join(file for file, was, now in each if was != now) or "what the recipe describes"
-                raise self.folder.changed("data", changed)
+            refuse_changed_data(recipe, self.folder, facts["data"], now)
             return facts
-        found = {"files": files, "data": fingerprint, "code": recipe.code()}
+        found = {"files": files, "data": now, "code": recipe.code()}
         return {**machine.facts(), **found, "precision": recipe.train.precision}
 
     def _precision(self, wanted: Precision) -> Precision:
@@ -198,11 +191,8 @@ class Session:
         # files of an attempt that failed before its first step may come from other data
         if self.resumed:
             return Fields.read(self.folder.fields, self.recipe.task.fields)
-        if self.base:
-            fields = fields_from(self.base, self.corpus, self.recipe.train.parts)
-        else:
-            fields = self.corpus.learn_fields()
-        write_atomically(self.folder.fields, fields.to_json(), own=True)
+        fields = self.encoding.made_fields(self.base)
+        self.remark = " ".join(filter(None, [self.remark, self.encoding.remark]))
         return fields
 
     def _model(self) -> nn.Module:
@@ -225,64 +215,6 @@ class Session:
                 torch.manual_seed(self.recipe.seed)
                 begin_prompts(model)
         return list(self.taken.left) if self.recipe.train.tune != "all" else []
-
-    def _encoded(self, split: Split) -> dict[str, Encoded]:
-        """Encode each side of a split on the disk."""
-        left_out = left_out_of(self.folder.data, split) if self.resumed and self._sound(split) else None
-        if left_out is None:
-            with writing(self.folder.data), ExitStack() as stack:
-                kinds = {f"{split}.{side}": self.fields[side].dtype for side in self.fields}
-                writers = (Encoded.writer(self.folder.data, name, kind) for name, kind in kinds.items())
-                left_out = self._encode(split, [stack.enter_context(writer) for writer in writers])
-            known = " ".join([str(left_out), *hashes(self.folder.data, split)])
-            write_atomically(self.folder.data / split, known, own=True)
-        encoded = {side: Encoded.open(self.folder.data, f"{split}.{side}") for side in self.fields}
-        self.left_out[split] = left_out
-        amount = len(next(iter(encoded.values())).tokens)
-        if not amount:
-            held = vars(self.recipe.data).get("hold_out", 0)
-            if split == "valid" and held:
-                raise UserError(
-                    f"data.hold_out = {held:g} left no {self.corpus.noun} for validation, since too few differ: "
-                    "raise it, or name a validation file."
-                )
-            wrong = f"is empty: give at least one {self.corpus.noun}"
-            if left_out:
-                most = f"{self.recipe.tokens.longest:,} tokens a side"
-                wrong = f"has no {self.corpus.noun} of 1 to {most}: raise tokens.longest, or give shorter ones"
-            raise UserError(f"The {split} data {wrong}.")
-        if self.corpus.whole_file and amount < 2:
-            raise UserError(f"The {split} data is too short: give at least two tokens of text.")
-        return encoded
-
-    def _sound(self, split: Split) -> bool:
-        """Return whether the encoded split can be read and has no ids that the fields lack."""
-        try:
-            every = {side: Encoded.open(self.folder.data, f"{split}.{side}").tokens for side in self.fields}
-        except UserError:
-            return False
-        shapes = ((self.fields[side].shape, tokens) for side, tokens in every.items() if len(tokens))
-        return all(
-            not isinstance(shape, Numbered) or 0 <= tokens.min() <= tokens.max() < shape.size
-            for shape, tokens in shapes
-        )
-
-    def _encode(self, split: Split, adds: Sequence[Callable[..., None]]) -> int:
-        """Write all examples, each side with one of these functions; return how many were left out."""
-        left_out, whole = 0, self.corpus.whole_file
-        for chunk in some_at_once(self.corpus.examples(split), LINES_AT_ONCE):
-            held = [example for example in chunk if not is_cut(example)]
-            left_out += len(chunk) - len(held)
-            if not held:
-                continue
-            every = self.fields.encode(by_side(self.fields, held), continued=whole)
-            for example in zip(*every.values(), strict=True):
-                if not whole and not self.corpus.fits(example):
-                    left_out += 1
-                    continue
-                for add, ids in zip(adds, example, strict=True):
-                    add(ids, continued=whole)
-        return left_out
 
     @property
     def few_valid(self) -> str:
@@ -362,32 +294,15 @@ class Session:
         append(self.folder.samples, "".join(f"{line}\n" for line in lines))
 
 
-def described(recipe: Recipe) -> dict[str, str]:
+def described(recipe: Recipe, folder: Folder) -> dict[str, str]:
     """Describe what processes that train together must share."""
     facts = machine.facts()
     return {
         "version of regard or of torch": " ".join(facts[name] for name in VERSIONS),
         "recipe": recipe.to_toml(),
-        "training or validation file": recipe.data.fingerprint(recipe.folder),
+        "training or validation file": fingerprint(recipe, folder.data),
         "file of code": str(recipe.code()),
     }
-
-
-def hashes(folder: Path, split: Split) -> list[str]:
-    """Hash the files of an encoded split."""
-    return [content_hash(own_file(file)) for file in sorted(folder.glob(f"{split}.*.npy"))]
-
-
-def left_out_of(folder: Path, split: Split) -> int | None:
-    """Return how many pairs were left out of an encoded split; None where its files have changed.
-
-    They are then written again: they hold nothing that does not follow from the text and the tokenizer.
-    """
-    try:
-        left_out, *rest = read_own(folder / split, most=SMALL).decode().split()
-        return int(left_out) if rest == hashes(folder, split) and rest else None
-    except (OSError, ValueError, UserError):
-        return None
 
 
 def refuse_changes(recipe: Recipe, folder: Folder) -> None:
