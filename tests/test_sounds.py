@@ -290,6 +290,9 @@ def test_a_recogniser_is_trained_used_scored_and_looked_into(call: Call, place: 
     assert (
         found["file"] == "test/000.wav" and {"word", "start", "end"} == {*found["times"][0]} if found["times"] else True
     )
+    for no_table in ("test/000.wav", "test", "s.toml"):
+        refused = call("score", "runs/s", no_table)
+        assert refused.code == 1 and "table" in refused.err and len(refused.err.splitlines()) == 1, refused.err
     scored = call("score", "runs/s", "test.tsv", "--json")
     facts = json.loads(scored.out)
     references = [text for _, text in run.examples(Path("test.tsv"))]

@@ -14,7 +14,7 @@ from regard.check.faults import Checked
 from regard.check.files import SPLITS, Checking, check_files
 from regard.data.frames import HOP, Samples
 from regard.data.recordings import recording_of, require_soundfile
-from regard.data.sound_sources import SOUNDS
+from regard.data.sound_sources import SOUNDS, LabelledSounds
 from regard.data.sources import Split
 from regard.data.tokens import TextTokens
 from regard.recipe import Recipe
@@ -37,8 +37,6 @@ class CheckingSounds(Checking):
 
     def look(self, raw: Any, label: str) -> bytes:
         recording = recording_of(raw)
-        if recording.path is not None:
-            require_soundfile(recording.path)
         rate = recording.own_rate
         samples = recording.samples(rate)
         seconds = len(samples) / rate
@@ -69,9 +67,17 @@ def clipped(samples: Samples) -> bool:
 
 def check_sounds(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
     """Check recordings and their labels."""
-    return check_files(recipe, write, on_example, [CheckingSounds(split, None) for split in SPLITS])
+    return check_recordings(recipe, write, on_example, None)
 
 
 def check_transcripts(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
     """Check recordings and their transcripts."""
-    return check_files(recipe, write, on_example, [CheckingSounds(split, recipe.tokens) for split in SPLITS])
+    return check_recordings(recipe, write, on_example, recipe.tokens)
+
+
+def check_recordings(
+    recipe: Recipe, write: Path | None, on_example: Callable[[], None], tokens: TextTokens | None
+) -> Checked:
+    if isinstance(recipe.data, LabelledSounds):
+        require_soundfile(recipe.data.train)  # once, not for each file
+    return check_files(recipe, write, on_example, [CheckingSounds(split, tokens) for split in SPLITS])
