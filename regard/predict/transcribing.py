@@ -165,9 +165,7 @@ def spoken(
     return [[(place, place) for place in row[: len(text)]] for row, text in zip(most, texts, strict=True)]
 
 
-def times_of_words(
-    run: Run, tokens: Sequence[int], steps: Sequence[tuple[int, int]], frames: int
-) -> tuple[Timed, ...]:
+def times_of_words(run: Run, tokens: Sequence[int], steps: Sequence[tuple[int, int]], frames: int) -> tuple[Timed, ...]:
     """Join the tokens of each word, and turn states into seconds; the last state may reach beyond the last frame."""
     tokenizer, stride = run.tokenizer("target"), inside(run.model).stride
     groups: dict[int, list[int]] = {}
