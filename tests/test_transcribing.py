@@ -163,6 +163,19 @@ def test_a_ranking_by_both_is_the_weighted_sum_of_both() -> None:
     assert scores == sorted(scores, reverse=True)
 
 
+def test_what_ctc_has_too_few_steps_for_is_left_out_of_a_ranking_by_both() -> None:
+    run, raw = built("las"), sound(0.03)  # one step, for one token
+    for how in (Decoding(beam=8, n_best=8), Decoding(beam=4, n_best=4, min_length=3)):
+        answers = listed(run, raw, how)
+        assert answers and all(np.isfinite(answer.score) for answer in answers)
+        alone = listed(run, raw, dataclasses.replace(how, ctc_weight=0.0))
+        assert any(len(answer.tokens) > 1 for answer in alone)
+        if how.min_length:
+            assert [answer.score for answer in answers] == [answer.score for answer in alone]
+        else:
+            assert all(len(answer.tokens) <= 1 for answer in answers)
+
+
 def listed(run: Run, raw: Any, how: Decoding) -> list[Any]:
     best = run.predict([raw], how)[0]
     return [best, *best.alternatives]

@@ -18,7 +18,7 @@ from regard.data.recordings import Recording, recording_of
 from regard.data.silences import pieces
 from regard.data.sounds import SoundField
 from regard.interface import Batch, Emits, Generates, Padded, Scores, UserError
-from regard.layers.ctc import aligned, total
+from regard.layers.ctc import IMPOSSIBLE, aligned, total
 from regard.look.weights import attends, forced_weights, inside
 from regard.machine import return_memory
 from regard.models.fusion import Fused, LanguageModel
@@ -120,7 +120,8 @@ def written(
 
 
 def reranked(run: Run, found: list[list[Hypothesis]], emitted: Padded, how: Decoding) -> list[list[Hypothesis]]:
-    """Rank the hypotheses of each recording by both of its models."""
+    """Rank the hypotheses of each recording by both of its models. One with more tokens than CTC has steps, which is
+    impossible, is left out; if all are, the decoder's ranking stays."""
     target, share = run.fields["target"], how.ctc_weight
     assert isinstance(target, TextField)
     ranked = []
@@ -133,7 +134,8 @@ def reranked(run: Run, found: list[list[Hypothesis]], emitted: Padded, how: Deco
             replace(each, log_prob=(1 - share) * each.log_prob + share * steps)
             for each, steps in zip(hypotheses, by_steps, strict=True)
         ]
-        ranked.append(sorted(both, key=lambda each: -each.log_prob))
+        possible = [each for each in both if each.log_prob > IMPOSSIBLE]
+        ranked.append(sorted(possible, key=lambda each: -each.log_prob) or hypotheses)
     return ranked
 
 
