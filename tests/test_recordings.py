@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 import tracemalloc
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,8 @@ def write(path: Path, samples: Samples, rate: int = RATE, subtype: str | None = 
 
 
 @pytest.mark.parametrize(("rate", "bands"), [(8000, 40), (16_000, 80), (44_100, 64)])
-def test_frames_are_librosas(rate: int, bands: int) -> None:
+def test_frames_are_librosas(rate: int, bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # on its first import librosa would compile for many seconds
     librosa = pytest.importorskip("librosa")
     for sound in (noise(rate), tones(rate, 0.7, 440, 1234), np.zeros(rate // 5, np.float32)):
         power = librosa.feature.melspectrogram(
@@ -168,6 +170,15 @@ def test_a_file_its_content_and_its_samples_are_the_same_recording(tmp_path: Pat
     assert np.array_equal(decoded_sound(wav_of(sound, RATE), "it").samples(RATE), sound)
     in_bytes = recording_of(np.array([0, 128, 255], np.uint8), RATE).samples(RATE)
     assert np.allclose(in_bytes, [-1, 0, 127 / 128])
+
+
+def test_a_recording_that_is_written_is_its_samples_and_nothing_that_differs_from_day_to_day() -> None:
+    sound = noise(1000)
+    content = wav_of(sound, RATE)
+    read, rate = soundfile.read(BytesIO(content), dtype="float32")
+    assert rate == RATE and np.array_equal(read, sound)
+    header, samples = content[:-4000], content[-4000:]
+    assert len(header) == 44 and samples == sound.astype("<f4").tobytes()
 
 
 def test_arrays_that_are_no_recording_are_refused_with_what_is_wanted() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -241,7 +242,7 @@ def test_the_split_of_held_out_recordings_follows_their_content(tmp_path: Path) 
 # --- every verb ---------------------------------------------------------------------------------------------------
 
 
-def test_check_names_what_training_and_predict_refuse(call: Call, place: Path) -> None:
+def test_check_names_what_training_and_predict_refuse(call: Call, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoken(place, "good", 12)
     wrong = break_sounds(place)
     silence, loud = np.zeros(RATE, np.float32), np.sign(noise(RATE)).astype(np.float32)
@@ -261,14 +262,20 @@ def test_check_names_what_training_and_predict_refuse(call: Call, place: Path) -
     for name, what in wrong.items():
         (line,) = (line for line in done.out.splitlines() if line.startswith("error: ") and f"{name} " in line)
         assert what in line
-    for what in (
-        "is silent",
-        "is clipped",
-        "is shorter than 0.05 s",
-        "are too short for the transcript",
-        "in train too",
+    for what, name in (
+        ("is silent", "silent.wav"),
+        ("is clipped", "clipped.wav"),
+        ("is shorter than 0.05 s", "short.wav"),
+        ("are too short for the transcript", "fast.wav"),
+        ("in train too", ""),
     ):
-        assert what in done.out, what
+        assert any(what in line and name in line for line in done.out.splitlines()), what
+    made = call("new", "speech", "t.tsv", "-o", "t.toml")  # which leaves bad files to `check`
+    assert made.code == 0, made.err
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "soundfile", None)
+        refused = call("check", "s.toml")
+    assert refused.code == 1 and "soundfile" in refused.err and len(refused.err.splitlines()) == 1
     for name in wrong:
         refused = call("predict", "run", "good/000.wav", name)
         assert refused.code == 1 and name in refused.err and len(refused.err.splitlines()) == 1, name
@@ -290,6 +297,9 @@ def test_a_recogniser_is_trained_used_scored_and_looked_into(call: Call, place: 
     assert (
         found["file"] == "test/000.wav" and {"word", "start", "end"} == {*found["times"][0]} if found["times"] else True
     )
+    for no_table in ("test/000.wav", "test", "s.toml"):
+        refused = call("score", "runs/s", no_table)
+        assert refused.code == 1 and "table" in refused.err and len(refused.err.splitlines()) == 1, refused.err
     scored = call("score", "runs/s", "test.tsv", "--json")
     facts = json.loads(scored.out)
     references = [text for _, text in run.examples(Path("test.tsv"))]

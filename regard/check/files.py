@@ -40,18 +40,17 @@ class Checking(ABC):
         self.long = 0  # texts that training leaves out
         self.labels = Counter[str]()
         self.seen = Counter[bytes]()  # the hash of each file's content
+        self.faulty: dict[str, list[str]] = {}  # what is wrong, which follows "is" or "are" -> the names of files
         self.broken: list[str] = []  # a sentence for each example that cannot be read
         self.number = 0  # of the example before
         self.several = 0  # further answers to the file before
 
     @abstractmethod
     def look(self, raw: Any, label: str) -> bytes:
-        """Decode a file and count what is wrong with it; return the hash of its content."""
+        """Decode a file and note what is wrong with it; return the hash of its content."""
 
-    @property
-    @abstractmethod
-    def faulty(self) -> dict[str, int]:
-        """What is wrong -> in how many files; it follows "is" or "are"."""
+    def note(self, wrong: str, name: object) -> None:
+        self.faulty.setdefault(wrong, []).append(str(name))
 
     def report(self, file: str, line: int, wrong: str) -> None:
         self.broken.append(f"{file}, line {line}: {wrong}: correct or remove it.")
@@ -85,8 +84,12 @@ class Checking(ABC):
             )
             yield Finding("error", f"{noun}s", text, self.split, rest)
         shared = 0 if self is train else len(self.seen.keys() & train.seen.keys())
+        for what, names in self.faulty.items():
+            text = (
+                f"{self.split}: {counted(len(names), noun)} {'is' if len(names) == 1 else 'are'} {what}: {few(names)}."
+            )
+            yield Finding("warning", f"{noun}s", text, self.split, len(names))
         counts = {
-            **self.faulty,
             "in it more than once": self.seen.total() - len(self.seen),
             "in train too, which raises the scores": shared,
         }
@@ -111,14 +114,15 @@ class Checking(ABC):
             text = f"{self.split} has fewer than two labels: add {noun}s of another."
             yield Finding("error", "labels", text, self.split)
         if unknown := sorted(self.labels.keys() - train.labels.keys()):
-            names = f"{', '.join(unknown[:SHOWN])}{' …' if unknown[SHOWN:] else ''}"
-            text = f"{self.split} has labels that train does not have ({names}): add such {noun}s, or remove them."
+            text = (
+                f"{self.split} has labels that train does not have ({few(unknown)}): add such {noun}s, or remove them."
+            )
             yield Finding("error", "labels", text, self.split)
 
     @property
     def summary(self) -> Summary:
         every = self.labels.total()
-        wrong = sum(self.faulty.values()) + len(self.broken)
+        wrong = sum(map(len, self.faulty.values())) + len(self.broken)
         passes = 1 - min(every, wrong) / every if every else 0.0
         return Summary(every, passes, self.several, labels=dict(self.labels.most_common()) if self.named else {})
 
@@ -149,8 +153,11 @@ def left_out(recipe: Recipe, kind: FileKind) -> Iterator[Finding]:
         for folder in folders:
             others = [path.name for path in files_below(folder) if not kind.has(path.name)]
             if others:
-                names = f"{', '.join(others[:SHOWN])}{' …' if others[SHOWN:] else ''}"
-                what = f"{counted(len(others), 'file')} with other endings than a {kind.noun}'s ({names})"
+                what = f"{counted(len(others), 'file')} with other endings than a {kind.noun}'s ({few(others)})"
                 yield Finding("warning", "files", f"{folder} has {what}, which training leaves out.", str(folder))
     except UserError:
         return  # which was reported when its files were read
+
+
+def few(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:SHOWN])}{' …' if names[SHOWN:] else ''}"

@@ -18,6 +18,7 @@ from regard.data.tokens import TextTokens
 from regard.recipe import Recipe
 
 HASH = 16  # bytes
+BLANK = "of one colour; remove such pictures"
 
 
 class CheckingPictures(Checking):
@@ -27,13 +28,13 @@ class CheckingPictures(Checking):
     def __init__(self, split: Split, tokens: TextTokens | None, size: list[Size]) -> None:
         super().__init__(split, tokens)
         self.size = size  # of the first picture of all, once it is known
-        self.blank = 0
 
     def look(self, raw: Any, label: str) -> bytes:
         if not self.size:
             self.size.append(size_of(raw))
         pixels = pixels_in(raw, self.size[0])
-        self.blank += int(pixels.min() == pixels.max())
+        if pixels.min() == pixels.max():
+            self.note(BLANK, raw.path if isinstance(raw, PictureFile) else f"picture {self.number}")
         return hashlib.blake2b(pixels.tobytes(), digest_size=HASH).digest()
 
     def add(self, number: int, raw: Any, label: str) -> None:
@@ -46,10 +47,6 @@ class CheckingPictures(Checking):
             self.broken.append(f"Picture {line} of {file} {wrong}: correct or remove it.")
         else:
             super().report(file, line, wrong)
-
-    @property
-    def faulty(self) -> dict[str, int]:
-        return {"of one colour; remove such pictures": self.blank}
 
 
 def check_pictures(

@@ -14,8 +14,7 @@ from regard.check.faults import Checked
 from regard.check.files import SPLITS, Checking, check_files
 from regard.data.frames import HOP, Samples
 from regard.data.recordings import recording_of, require_soundfile
-from regard.data.sound_sources import SOUNDS
-from regard.data.sources import Split
+from regard.data.sound_sources import SOUNDS, LabelledSounds
 from regard.data.tokens import TextTokens
 from regard.recipe import Recipe
 from regard.train.sounds import LONGEST
@@ -25,40 +24,34 @@ SILENT = 1e-3  # the largest sample of a recording in which nobody speaks: -60 d
 CLIPPED_AT, CLIPPED_SHARE = 0.999, 1e-3  # where a sound is cut off, and the share of its samples that may be there
 SHORTEST = 5 * HOP  # seconds
 FASTEST = 30.0  # characters per second: twice as fast as quick speech
+SILENCE = "silent; remove such recordings"
+CLIPPED = "clipped (cut off at the loudest values); record them more quietly"
+SHORT = f"shorter than {SHORTEST:.2f} s; remove such recordings"
+LENGTHY = f"longer than {LONGEST:.0f} s, which training leaves out; cut such recordings"
+CROWDED = f"too short for the transcript (over {FASTEST:.0f} characters a second); correct one"
 
 
 class CheckingSounds(Checking):
     kind = SOUNDS
     text = "transcript"
 
-    def __init__(self, split: Split, tokens: TextTokens | None) -> None:
-        super().__init__(split, tokens)
-        self.silent = self.clipped = self.short = self.lengthy = self.crowded = 0
-
     def look(self, raw: Any, label: str) -> bytes:
         recording = recording_of(raw)
-        if recording.path is not None:
-            require_soundfile(recording.path)
         rate = recording.own_rate
         samples = recording.samples(rate)
         seconds = len(samples) / rate
-        self.silent += int(np.abs(samples).max() < SILENT)
-        self.clipped += int(clipped(samples))
-        self.short += int(seconds < SHORTEST)
-        if not self.named:
-            self.lengthy += int(seconds > LONGEST)
-            self.crowded += int(len(label) > FASTEST * seconds)
-        return hashlib.blake2b(samples.tobytes(), digest_size=HASH).digest()
-
-    @property
-    def faulty(self) -> dict[str, int]:
-        return {
-            "silent; remove such recordings": self.silent,
-            "clipped (cut off at the loudest values); record them more quietly": self.clipped,
-            f"shorter than {SHORTEST:.2f} s; remove such recordings": self.short,
-            f"longer than {LONGEST:.0f} s, which training leaves out; cut such recordings": self.lengthy,
-            f"too short for the transcript (over {FASTEST:.0f} characters a second); correct one": self.crowded,
+        transcript = not self.named
+        found = {
+            SILENCE: np.abs(samples).max() < SILENT,
+            CLIPPED: clipped(samples),
+            SHORT: seconds < SHORTEST,
+            LENGTHY: transcript and seconds > LONGEST,
+            CROWDED: transcript and len(label) > FASTEST * seconds,
         }
+        for wrong, is_so in found.items():
+            if is_so:
+                self.note(wrong, recording.name or f"recording {self.number}")
+        return hashlib.blake2b(samples.tobytes(), digest_size=HASH).digest()
 
 
 def clipped(samples: Samples) -> bool:
@@ -69,9 +62,17 @@ def clipped(samples: Samples) -> bool:
 
 def check_sounds(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
     """Check recordings and their labels."""
-    return check_files(recipe, write, on_example, [CheckingSounds(split, None) for split in SPLITS])
+    return check_recordings(recipe, write, on_example, None)
 
 
 def check_transcripts(recipe: Recipe, write: Path | None, on_example: Callable[[], None] = lambda: None) -> Checked:
     """Check recordings and their transcripts."""
-    return check_files(recipe, write, on_example, [CheckingSounds(split, recipe.tokens) for split in SPLITS])
+    return check_recordings(recipe, write, on_example, recipe.tokens)
+
+
+def check_recordings(
+    recipe: Recipe, write: Path | None, on_example: Callable[[], None], tokens: TextTokens | None
+) -> Checked:
+    if isinstance(recipe.data, LabelledSounds):
+        require_soundfile(recipe.data.train)  # once, not for each file
+    return check_files(recipe, write, on_example, [CheckingSounds(split, tokens) for split in SPLITS])

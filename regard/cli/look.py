@@ -125,6 +125,7 @@ def show_attention(
     page: Write | None,
     as_json: bool,
 ) -> None:
+    from regard.look.weights import inside
     from regard.tasks import nothing
 
     task = run.task
@@ -133,7 +134,8 @@ def show_attention(
         raise UserError(f"There is no attention to look at in {task.name}: {remedy}.")
     if page:
         pages = [task.look_closely(run, text, target) for text in texts]
-        page(task.page(pages, title=f"What {run.model_title} attends to"))
+        does = "attends to" if inside(run.model).attentions else "responds to"
+        page(task.page(pages, title=f"What {run.model_title} {does}"))
         return
     seen = task.look(run, texts[0], target, layer)
     if svg:

@@ -105,11 +105,21 @@ class Recordings(LabelledSounds):
 
     def read(self, path: Path, report: Report | None) -> Iterator[Line]:
         """Recordings and transcripts without tabs."""
-        if not is_table(path):
-            SOUNDS.columns_of(path)  # which refuses what is no table
-            raise UserError(f"{path} is not a table by its ending: name it .tsv, .csv or .jsonl.")
+        refuse_unless_table(path)
         for number, (name, text) in read_fields(path, self.fields_in(path), report=report):
             if not text.strip():
                 refuse_line(report, str(path), number, "an empty transcript", "write one, or delete the line")
                 continue
             yield number, self.item(path.parent / name), " ".join(text.split("\t"))
+
+    def reading(self, files: Sequence[Path]) -> Source:
+        for file in files:
+            refuse_unless_table(Path(file))
+        return super().reading(files)
+
+
+def refuse_unless_table(path: Path) -> None:
+    """Transcripts stand in a table: neither a folder nor one recording has any."""
+    if not is_table(path):
+        SOUNDS.columns_of(path)  # which says what it is instead
+        raise UserError(f"{path} is not a table by its ending: name it .tsv, .csv or .jsonl.")

@@ -18,8 +18,9 @@ from regard.data.recordings import Recording, recording_of
 from regard.data.silences import pieces
 from regard.data.sounds import SoundField
 from regard.interface import Batch, Emits, Generates, Padded, Scores, UserError
-from regard.layers.ctc import aligned, total
+from regard.layers.ctc import IMPOSSIBLE, aligned, total
 from regard.look.weights import attends, forced_weights, inside
+from regard.machine import return_memory
 from regard.models.fusion import Fused, LanguageModel
 from regard.predict.decoding import Decoding, Prediction, Timed
 from regard.predict.inputs import some_at_once
@@ -47,7 +48,9 @@ def transcribe(run: Run, raws: Sequence[Any], how: Decoding | None = None, first
     """Transcribe each recording."""
     how = how or run.task.decoding or Decoding()
     found: list[list[Prediction]] = [[] for _ in raws]
-    for together in batches(run, raws):
+    for number, together in enumerate(batches(run, raws)):
+        if number:
+            return_memory()  # so that a long recording takes no more of it than a short one
         batch = run.batch(source=[part.recording for part in together])
         lines = [first_line + part.number for part in together]
         for part, answer in zip(together, transcripts(run, batch, how, lines), strict=True):
@@ -86,12 +89,13 @@ def transcripts(run: Run, batch: Batch, how: Decoding, lines: Sequence[int]) -> 
         raise UserError(f"ctc_weight = 1 needs a model with CTC, and {run.model_title} has none: lower it.")
     places = spoken(run, batch, emitted, [hypotheses[0].tokens for hypotheses in found])
     tokenizer, answers = run.tokenizer("target"), []
-    for hypotheses, steps in zip(found, places, strict=True):
+    lengths = batch.first.lengths.tolist()
+    for hypotheses, steps, frames in zip(found, places, lengths, strict=True):
         best, *others = (
             Prediction(tokenizer.decode(each.tokens), each.log_prob, tuple(tokenizer.surface(each.tokens)))
             for each in hypotheses[: how.n_best]
         )
-        times = times_of_words(run, hypotheses[0].tokens, steps)
+        times = times_of_words(run, hypotheses[0].tokens, steps, frames)
         answers.append(replace(best, alternatives=tuple(others), times=times))
     return answers
 
@@ -116,7 +120,8 @@ def written(
 
 
 def reranked(run: Run, found: list[list[Hypothesis]], emitted: Padded, how: Decoding) -> list[list[Hypothesis]]:
-    """Rank the hypotheses of each recording by both of its models."""
+    """Rank the hypotheses of each recording by both of its models. One with more tokens than CTC has steps, which is
+    impossible, is left out; if all are, the decoder's ranking stays."""
     target, share = run.fields["target"], how.ctc_weight
     assert isinstance(target, TextField)
     ranked = []
@@ -129,7 +134,8 @@ def reranked(run: Run, found: list[list[Hypothesis]], emitted: Padded, how: Deco
             replace(each, log_prob=(1 - share) * each.log_prob + share * steps)
             for each, steps in zip(hypotheses, by_steps, strict=True)
         ]
-        ranked.append(sorted(both, key=lambda each: -each.log_prob))
+        possible = [each for each in both if each.log_prob > IMPOSSIBLE]
+        ranked.append(sorted(possible, key=lambda each: -each.log_prob) or hypotheses)
     return ranked
 
 
@@ -161,9 +167,9 @@ def spoken(
     return [[(place, place) for place in row[: len(text)]] for row, text in zip(most, texts, strict=True)]
 
 
-def times_of_words(run: Run, tokens: Sequence[int], steps: Sequence[tuple[int, int]]) -> tuple[Timed, ...]:
-    """Join the tokens of each word, and turn states into seconds."""
-    tokenizer, a_step = run.tokenizer("target"), inside(run.model).stride * HOP
+def times_of_words(run: Run, tokens: Sequence[int], steps: Sequence[tuple[int, int]], frames: int) -> tuple[Timed, ...]:
+    """Join the tokens of each word, and turn states into seconds; the last state may reach beyond the last frame."""
+    tokenizer, stride = run.tokenizer("target"), inside(run.model).stride
     groups: dict[int, list[int]] = {}
     for place, word in enumerate(tokenizer.words(tokens)[: len(steps)]):
         groups.setdefault(word, []).append(place)
@@ -172,7 +178,8 @@ def times_of_words(run: Run, tokens: Sequence[int], steps: Sequence[tuple[int, i
         text = tokenizer.decode([tokens[place] for place in places]).strip()
         first, last = steps[places[0]][0], steps[places[-1]][1]
         if text:
-            found.append(Timed(text, round(first * a_step, 3), round((last + 1) * a_step, 3)))
+            end = min((last + 1) * stride, frames)
+            found.append(Timed(text, round(first * stride * HOP, 3), round(end * HOP, 3)))
     return tuple(found)
 
 
@@ -208,7 +215,8 @@ def times_of_texts(run: Run, examples: Iterable[tuple[Any, str]]) -> Iterator[tu
         batch = run.batch(source=[recording for recording, _ in some])
         texts = [ids.tolist() for ids in target.encode([text for _, text in some])]
         places = spoken(run, batch, emitted_by(run, batch), texts)
-        yield from (times_of_words(run, ids, steps) for ids, steps in zip(texts, places, strict=True))
+        lengths = batch.first.lengths.tolist()
+        yield from (times_of_words(run, *each) for each in zip(texts, places, lengths, strict=True))
 
 
 def log_prob_of_each_transcript(

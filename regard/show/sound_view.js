@@ -105,9 +105,13 @@ export class SoundView extends WordsView {
       mark.style.left = share(time, subject.seconds);
       return mark;
     }));
+    const middles = (subject.times ?? []).map(([start, end]) => (start + end) / 2);
     parts.spans.replaceChildren(...(subject.times ?? []).map(([start, end], word) => {
       const span = make("span", { title: subject.words[word] }, subject.words[word]);
-      Object.assign(span.style, { left: share(start, subject.seconds), width: share(end - start, subject.seconds) });
+      const reach = [word - 1, word + 1].flatMap((at) => (at in middles ? [Math.abs(middles[at] - middles[word])] : []));
+      const wide = Math.max(end - start, Math.min(...reach, subject.seconds)); // a word has the room up to its neighbours
+      Object.assign(span.style, { left: share(middles[word] - wide / 2, subject.seconds), width: share(wide, subject.seconds) });
+      span.style.setProperty("--spoken", share(end - start, wide));
       return span;
     }));
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,7 +14,6 @@ import numpy as np
 from regard.check.sounds import check_transcripts
 from regard.config import counted
 from regard.data.fields import TextField
-from regard.data.frames import PER_SECOND
 from regard.data.in_memory import keep_recordings
 from regard.data.recordings import Recording
 from regard.data.sound_sources import Recordings, file_and_transcript
@@ -71,7 +71,7 @@ def new(asked: Request) -> Made:
     reasons = {} if asked.target else {"data.target": "of the fields of the table, this one has the most words."}
     some = [recording for recording, _ in every[:: max(1, len(every) // LOOKED_AT)]]
     rate = usual_rate(some)
-    minutes = sum(map(len, some)) / PER_SECOND * len(every) / len(some) / 60
+    minutes = mean_seconds(some) * len(every) / 60
     data = replace(data, rate=rate, mask=True)
     reasons["data.rate"] = "samples per second, as most of the files have at least."
     reasons["data.mask"] = "SpecAugment, a form of data augmentation, helps wherever recordings are few."
@@ -101,6 +101,15 @@ def new(asked: Request) -> Made:
     reasons[first_key(config)] = f"the size is for {amount}."
     tokens = TextTokens(kind=kind, size=0 if kind != "bpe" else 1000)
     return asked.recipe(data, tokens, config, train), reasons
+
+
+def mean_seconds(recordings: Sequence[Recording]) -> float:
+    """The mean length of these files; those that cannot be read are left for `check`."""
+    lengths = list[float]()
+    for recording in recordings:
+        with suppress(UserError):
+            lengths.append(recording.seconds)
+    return sum(lengths) / max(1, len(lengths))
 
 
 def kind_of(texts: Sequence[str]) -> tuple[Kind, str]:
