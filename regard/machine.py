@@ -99,12 +99,6 @@ def tune_allocator() -> None:
         libc.mallopt(top_pad, 1 << 26)
 
 
-def return_memory() -> None:
-    """Return freed memory to the system: between tensors of many sizes it otherwise lies in gaps that nothing fits."""
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def share_memory() -> None:
     """Let all threads allocate from two arenas: what each of many threads keeps for itself adds up. Call it before
     there are threads."""
@@ -114,7 +108,7 @@ def share_memory() -> None:
 
 
 def release_memory() -> None:
-    """Return freed memory to the system, also where it lies between blocks that are still in use."""
+    """Return freed memory to the system: between tensors of many sizes it otherwise lies in gaps that nothing fits."""
     if libc := glibc():
         libc.malloc_trim(0)
 

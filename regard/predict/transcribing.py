@@ -20,7 +20,7 @@ from regard.data.sounds import SoundField
 from regard.interface import Batch, Emits, Generates, Padded, Scores, UserError
 from regard.layers.ctc import IMPOSSIBLE, aligned, total
 from regard.look.weights import attends, forced_weights, inside
-from regard.machine import return_memory
+from regard.machine import release_memory
 from regard.models.fusion import Fused, LanguageModel
 from regard.predict.decoding import Decoding, Prediction, Timed
 from regard.predict.inputs import some_at_once
@@ -50,7 +50,7 @@ def transcribe(run: Run, raws: Sequence[Any], how: Decoding | None = None, first
     found: list[list[Prediction]] = [[] for _ in raws]
     for number, together in enumerate(batches(run, raws)):
         if number:
-            return_memory()  # so that a long recording takes no more of it than a short one
+            release_memory()  # so that a long recording takes no more of it than a short one
         batch = run.batch(source=[part.recording for part in together])
         lines = [first_line + part.number for part in together]
         for part, answer in zip(together, transcripts(run, batch, how, lines), strict=True):
