@@ -18,14 +18,17 @@ from regard.data.text import one_line
 
 # isort: off
 # each adds its command; help lists them in this order
-from regard.cli import new, check, train, demo, predict, look, score, compare, serve  # noqa: F401
+from regard.cli import new, check, train, demo, predict, look, score, compare, sweep, serve  # noqa: F401
 from regard.cli import export, import_, runs, models, info  # noqa: F401
 # isort: on
 
 INTERRUPTED = 130  # Typer's exit code for it
 REMEDIES = {  # what the argument parser reports, its remedy, and the commands that it applies to
     "unexpected extra argument": ("Put a text of several words in quotes.", ("look", "predict", "score")),
-    "No such option": ("Settings are given without dashes, as in train.minutes=1.", ("train", "check", "compare")),
+    "No such option": (
+        "Settings are given without dashes, as in train.minutes=1.",
+        ("train", "check", "compare", "sweep"),
+    ),
 }
 NO_MEMORY = ("can't allocate memory", "annot allocate memory", "failed to map segment", "can't start new thread")
 UsageError: Any = typer.BadParameter.__base__  # Click's, or that of the copy inside newer versions of Typer
