@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import chromium, visit
+from browser import chromium
 from command import ENVIRONMENT, REGARD, Call
 from hypothesis import given
 from hypothesis import strategies as some
 from pages import commands_in, python_in
 from test_compare import recipe_in
+from test_sweep_page import opened
 
 import regard
 from regard.checkpoint import Folder
@@ -29,7 +30,6 @@ from regard.config import parse_value, to_toml
 from regard.interface import UserError
 from regard.loading import read_recipe
 from regard.score.metrics import LOSS
-from regard.show.sweep_page import sweep_page
 from regard.sweep import workers
 from regard.sweep.results import ranked, strength
 from regard.sweep.search import Search, open_search
@@ -443,76 +443,7 @@ def test_the_best_recipe_trains_to_the_best_trial(searched: Path, call: Call) ->
     assert min(line["valid"]["loss"] for line in lines if line["valid"]) == best["value"]
 
 
-# --- the page ----------------------------------------------------------------------------------------------------
-
-LOOKS = [("real", "light", 1280), ("made", "dark", 390), ("empty", "light", 390)]
-HOSTILE = "</script><img src=x onerror=alert(1)>$x$\u202e"
-
-
-def facts(trials: int = 14) -> dict[str, Any]:
-    random = np.random.default_rng(1)
-    rows = []
-    for number in range(trials):
-        rate, kind = float(10 ** random.uniform(-4, -2)), str(random.choice(["lstm", HOSTILE]))
-        value = None if number == trials - 1 else 30 + 4 * number / trials
-        curve = [value - 5 / step for step in range(1, 9)] if value else []
-        rows.append(
-            {
-                "name": f"{number:03}",
-                "state": "finished" if value else "failed",
-                "value": value,
-                "settings": {"train.learning_rate": rate, "model.cell": f'"{kind}"', "model.hidden": 8 + number},
-                "titles": {"train.learning_rate": f"{rate:.4g}", "model.cell": kind, "model.hidden": str(8 + number)},
-                "seconds": 100.0 + number,
-                "step": 800,
-                "why": "" if value else f"the loss is not finite {HOSTILE}",
-                "folder": f"runs/x/{number:03}",
-                "curve": {"seconds": [12.5 * at for at, _ in enumerate(curve)],
-                          "step": [100 * at for at, _ in enumerate(curve)], "value": curve},
-            }
-        )  # fmt: skip
-    rows.sort(key=lambda row: -(row["value"] or 0))
-    known = [trial for trial in rows if trial["value"]]
-    means = [{"choice": "lstm", "trials": 6, "mean": 31.2}, {"choice": HOSTILE, "trials": 7, "mean": 32.1}]
-    return {
-        "title": f"Search for {HOSTILE}",
-        "task": "translation",
-        "made": {"date": "today", "version": "0", "command": f"regard sweep {HOSTILE}",
-                 "machine": {"processor": "x", "cores": 2, "memory_gb": 8, "threads": 1, "jobs": 1, "torch": "2"}},
-        "folder": "runs/x", "seed": 1, "counts": "tokens",
-        "metric": {"key": "bleu", "name": "BLEU", "unit": "", "better": "higher", "note": "nrefs:1"},
-        "space": [{"key": "train.learning_rate", "low": 1e-4, "high": 1e-2, "log": True},
-                  {"key": "model.cell", "choices": ["lstm", HOSTILE]},
-                  {"key": "model.hidden", "low": 8, "high": 24, "log": False}],
-        "trials": rows,
-        "settings": [
-            {"key": "train.learning_rate", "strength": 0.31, "direction": -0.31, "p": 0.3, "means": []},
-            {"key": "model.cell", "strength": 0.2, "direction": None, "p": 0.5, "means": means},
-            {"key": "model.hidden", "strength": 1.0, "direction": 1.0, "p": 0.0005, "means": []},
-        ],
-        "summary": [f"Trial {trial['name']} is the best: BLEU {trial['value']:.4g}." for trial in known[:1]],
-    }  # fmt: skip
-
-
-def test_the_page_opens_offline_draws_every_chart_and_obeys_no_text(searched: Path, tmp_path: Path) -> None:
-    pages = {"real": searched / "report.html", "made": tmp_path / "made.html", "empty": tmp_path / "empty.html"}
-    pages["made"].write_text(sweep_page(facts()), encoding="utf-8")
-    pages["empty"].write_text(sweep_page(facts(1)), encoding="utf-8")  # the only trial failed
+def test_the_report_of_a_search_opens_with_all_of_its_trials(searched: Path) -> None:
     with chromium() as browser:
-        for name, scheme, width in LOOKS:
-            page = pages[name]
-            with visit(browser, page, width=width, color_scheme=scheme) as seen:
-                seen.page.wait_for_selector("body[data-drawn]", state="attached")
-                buttons = seen.page.locator(".choices button")
-                for at in range(buttons.count()):
-                    buttons.nth(at).click()
-                    seen.settle()
-                assert seen.complaints == [] and seen.requests == [page.as_uri()], name
-                charts = seen.run("() => [...document.querySelectorAll('figure .main-svg')].length")
-                assert charts > 0 or name == "empty"
-                assert seen.run("() => document.documentElement.scrollWidth") <= width
-                text = seen.page.inner_text("main")
-                rows = seen.page.locator("#trials tbody tr").all_inner_texts()
-                assert len(rows) == {"real": 3, "made": 14, "empty": 1}[name]
-                assert ("failed" in rows[-1]) == (name != "real")
-                assert "Trials" in text and ("Curves" in text) == (name != "empty")
+        rows = opened(browser, searched / "report.html", "light", 1280)
+    assert len(rows) == 3 and all("finished" in row for row in rows)

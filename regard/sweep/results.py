@@ -21,7 +21,6 @@ Floats = NDArray[np.float64]
 SHUFFLES = 2000  # random orders of the results, beside which a setting's strength is judged
 FEWEST = 5  # finished trials for a strength to be of use
 CHANCE = 0.05  # a strength that is reached so often by shuffled results is not more than chance
-CURVES = 6  # best trials whose curves are shown
 
 
 def results(search: Search, trials: Sequence[Trial], *, command: str, setting: Facts) -> Facts:
@@ -43,7 +42,6 @@ def results(search: Search, trials: Sequence[Trial], *, command: str, setting: F
             "better": metric.better,
             "note": metric.note(),
         },
-        "counts": search.recipe.task.words.counts,
         "space": [_described(each) for each in search.space.settings],
         "trials": rows,
         "settings": [strength(each, finished) for each in search.space.settings],
