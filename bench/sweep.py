@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 
 SPACE = ["model.dropout=0.0,0.1,0.3", "train.learning_rate=1e-3..3e-2", "model.hidden=16..48"]
-BUDGET = ["data.sentences=2000", "train.steps=150", "train.epochs=0", "train.minutes=0", "train.validate_every=25"]
+BUDGET = ["data.sentences=500", "train.steps=60", "train.epochs=0", "train.minutes=0", "train.validate_every=10"]
 SMALL = ["model.embedding=16", "model.hidden=16", "train.precision=float32"]
 
 
@@ -57,7 +58,9 @@ def judge(folder: Path, trials: int, chance: random.Random, seed: int) -> None:
     printed = "".join(output.read_text() for output in outputs)
     rows = json.loads((folder / "report.json").read_text())["trials"]
     finished = [row["name"] for row in rows if row["state"] == "finished"]
-    recorded = [printed.count(f"Trial {name}: ") for name in sorted(finished)]
+    recorded = [
+        len(re.findall(rf"^Trial {name}: .* of {trials}\)$", printed, re.MULTILINE)) for name in sorted(finished)
+    ]
     steps = [log_steps(folder / name) for name in sorted(finished)]
     resumed = printed.count("was left unfinished and is resumed")
     print(f"exit codes {codes}, trials resumed {resumed}, {time.monotonic() - began:.0f} seconds")
