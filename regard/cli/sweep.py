@@ -32,7 +32,7 @@ SAVED = "Stopped; the trials that were running are saved, and the same command c
 def sweep(
     recipe: RecipeFile,
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="section.key=a,b | section.key=low..high …")
+        list[str] | None, typer.Argument(metavar="section.key=a,b|low..high")
     ] = None,  # what is searched: lists of choices and ranges; and settings that replace the recipe's
     trials: int = 20,  # trials of the whole search, also those of other workers
     output: Output = None,  # the folder of the search; by default runs/<recipe's name>-sweep

@@ -120,7 +120,7 @@ def _against(s: Part, setting: Part) -> charts.Chart:
             )
         )
     up = charts.axis(f"validation {charts.plain(s['title_of_metric'])}")
-    return charts.chart(key, f"{s['metric']['name']} of each trial against {key}", data, across, up)
+    return charts.chart(key, f"Validation {s['metric']['name']} of each trial against {key}", data, across, up)
 
 
 def _curves(s: Part) -> str:

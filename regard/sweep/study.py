@@ -10,7 +10,7 @@ import os
 import random
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,7 @@ try:
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+    from optuna.storages.journal import JournalFileBackend
     from optuna.trial import FrozenTrial, TrialState
 except ModuleNotFoundError as missing:
     what = f"A search over settings needs the package {missing.name}, which is not installed"
@@ -32,7 +32,6 @@ except ModuleNotFoundError as missing:
 
 State = Literal["running", "finished", "failed"]
 STATES: dict[TrialState, State] = {TrialState.COMPLETE: "finished", TrialState.FAIL: "failed"}
-STALE = 3  # seconds after which the journal's own lock is taken from a killed process
 SAMPLES = 20  # attempts to propose settings that no trial has
 WHY = "why"  # the attribute of a failed trial that says why
 
@@ -58,7 +57,7 @@ class Study:
     def __init__(self, journal: Path, url: str, *, name: str, better: Better) -> None:
         self.journal = None if url else journal
         with self._reported():
-            self.storage: BaseStorage = RDBStorage(url) if url else JournalStorage(self._backend(journal))
+            self.storage: BaseStorage = RDBStorage(url) if url else JournalStorage(JournalFileBackend(str(journal)))
             self.study = optuna.create_study(
                 storage=self.storage,
                 study_name=name,
@@ -66,19 +65,14 @@ class Study:
                 load_if_exists=True,
             )
 
-    @staticmethod
-    def _backend(journal: Path) -> JournalFileBackend:
-        drop_torn_line(journal)
-        return JournalFileBackend(str(journal), JournalFileSymlinkLock(str(journal), grace_period=STALE))
-
     @contextmanager
     def _reported(self) -> Iterator[None]:
         """Turn whatever is wrong with a storage into one sentence."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                if self.journal and self.journal.exists():
-                    drop_torn_line(self.journal)
+                if self.journal:
+                    tidy(self.journal)
                 yield
         except UserError:
             raise
@@ -152,15 +146,13 @@ def _read(trial: FrozenTrial) -> Trial:
     return Trial(trial.number, params, state, trial.value if state == "finished" else None, why)
 
 
-def drop_torn_line(journal: Path) -> None:
-    """Remove the last line, if its writer was killed before the end of it: the next one would be appended to it."""
-    try:
-        with journal.open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            at = size
-            while at and os.pread(file.fileno(), 1, at - 1) != b"\n":
-                at -= 1
-            if at < size:
-                file.truncate(at)
-    except FileNotFoundError:
-        pass
+def tidy(journal: Path) -> None:
+    """Remove what a writer that was killed left: the journal's own lock, for which others would wait, and half a line,
+    to which the next one would be appended. Whoever calls this has the lock of the folder, so nobody else writes."""
+    journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)
+    with suppress(FileNotFoundError), journal.open("r+b") as file:
+        size = at = file.seek(0, os.SEEK_END)
+        while at and os.pread(file.fileno(), 1, at - 1) != b"\n":
+            at -= 1
+        if at < size:
+            file.truncate(at)
