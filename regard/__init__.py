@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.predict.decoding import Decoding, Prediction
     from regard.recipe import Recipe
     from regard.run import Run
+    from regard.sweep.api import Sweep, sweep
     from regard.train.api import train, training
     from regard.train.session import Session
 
@@ -39,10 +40,12 @@ __all__ = [
     "Recipe",
     "Run",
     "Session",
+    "Sweep",
     "UserError",
     "compare",
     "load",
     "read_recipe",
+    "sweep",
     "train",
     "training",
 ]
@@ -56,10 +59,12 @@ _HOMES = {
     "Recipe": "regard.recipe",
     "Run": "regard.run",
     "Session": "regard.train.session",
+    "Sweep": "regard.sweep.api",
     "UserError": "regard.interface",
     "compare": "regard.compare.api",
     "load": "regard.loading",
     "read_recipe": "regard.loading",
+    "sweep": "regard.sweep.api",
     "train": "regard.train.api",
     "training": "regard.train.api",
 }

@@ -40,6 +40,13 @@ UNFINISHED = re.compile(
 )
 
 
+OCCUPIED = "Another process is training or encoding in"
+
+
+class InUse(UserError):
+    """Another process has the lock of a folder."""
+
+
 class Folder:
     """The files of one run."""
 
@@ -138,28 +145,27 @@ class Folder:
             write_atomically(self.samples, b"".join(samples[:first]), own=True)
 
     @contextlib.contextmanager
-    def only_writer(self) -> Iterator[None]:
-        """Lock the folder, so that one process at a time trains here; the system frees the lock when it ends."""
+    def only_writer(self, attempts: int = LOOKERS) -> Iterator[None]:
+        """Lock the folder, so that one process at a time trains here; the system frees the lock when it ends. InUse is
+        raised if another process has the lock at each of these attempts."""
         self.refuse_links()
         with writing(self.path):
             make_folder(self.path)
-            handle = self._lock()
+            handle = self._lock(attempts)
         try:
             yield
         finally:
             os.close(handle)
 
-    def _lock(self) -> int:
+    def _lock(self, attempts: int) -> int:
         """Take the lock; a process that only asks whether the folder is in use holds it for an instant."""
-        for left in reversed(range(LOOKERS)):
+        for left in reversed(range(attempts)):
             try:
                 return self._locked(fcntl.LOCK_EX)
             except BlockingIOError:
                 if left:
                     time.sleep(INSTANT)
-        raise UserError(
-            f"Another process is training or encoding in {self.path}: wait for it, or choose another output folder."
-        )
+        raise InUse(f"{OCCUPIED} {self.path}: wait for it, or choose another output folder.")
 
     def in_use(self) -> bool:
         """Return whether a process writes to the folder, by trying to take the lock for an instant."""

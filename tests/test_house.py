@@ -158,7 +158,7 @@ def test_imports_point_one_way(room: str, may_not: tuple[str, ...]) -> None:
 def test_there_are_few_entries_in_the_package() -> None:
     listed = subprocess.run(["git", "ls-files", "regard"], cwd=ROOT.parent, capture_output=True, text=True, check=True)
     entries = {line.split("/")[1] for line in listed.stdout.splitlines()}
-    assert len(entries) <= 28
+    assert len(entries) <= 29
     assert len([entry for entry in entries if entry.endswith(".py")]) <= 12
 
 

@@ -99,6 +99,8 @@ def test_every_command_of_the_readme_runs(place: Path, call: Call, monkeypatch: 
             ]
         elif arguments[0] == "train":
             arguments += TINY
+        elif arguments[0] == "sweep":  # several trials: tests/test_sweep.py
+            arguments = [*arguments[:-1], "1", *TINY]
         elif arguments[0] == "compare" and arguments[1] == "my.toml":
             arguments[arguments.index("--budget") + 1] = "300tok"
             arguments[arguments.index("--models") + 1] = "seq2seq"  # several: tests/test_compare.py

@@ -21,7 +21,18 @@ from regard.train.weights import weights
 RUNS = Path(__file__).parent / "runs"
 # for compiling, drawing, scoring by others' programs, event files: each takes long to import
 HEAVY = {"sympy", "torch._dynamo", "torch._inductor", "torch.distributed.fsdp", "torch.utils.tensorboard"}
-HEAVY |= {"plotly", "matplotlib", "PIL", "sklearn", "scipy", "pandas", "tensorboard", "transformers", "IPython"}
+HEAVY |= {
+    "plotly",
+    "matplotlib",
+    "PIL",
+    "sklearn",
+    "scipy",
+    "pandas",
+    "tensorboard",
+    "transformers",
+    "IPython",
+    "optuna",
+}
 SCORING = {"sacrebleu"}
 NUMBERS = {"torch", "tokenizers"}
 COMMANDS: dict[str, tuple[list[object], set[str]]] = {  # and what it may not import

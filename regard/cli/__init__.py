@@ -18,7 +18,7 @@ from regard.data.text import one_line
 
 # isort: off
 # each adds its command; help lists them in this order
-from regard.cli import new, check, encode, train, demo, predict, look, score, compare, serve  # noqa: F401
+from regard.cli import new, check, encode, train, demo, predict, look, score, compare, sweep, serve  # noqa: F401
 from regard.cli import export, import_, runs, models, info  # noqa: F401
 # isort: on
 
@@ -27,7 +27,7 @@ REMEDIES = {  # what the argument parser reports, its remedy, and the commands t
     "unexpected extra argument": ("Put a text of several words in quotes.", ("look", "predict", "score")),
     "No such option": (
         "Settings are given without dashes, as in train.minutes=1.",
-        ("train", "check", "compare", "encode"),
+        ("train", "check", "compare", "encode", "sweep"),
     ),
 }
 NO_MEMORY = ("can't allocate memory", "annot allocate memory", "failed to map segment", "can't start new thread")

@@ -147,10 +147,17 @@ def written_to(path: Path | None) -> Iterator[Any]:
     err.print(f"Wrote {path}{opens}{replaced}.")
 
 
-def show_table(rows: Sequence[Mapping[str, object]], *, wrapped: Sequence[str] = ()) -> None:
-    """Print a table; the cells of the columns that are `wrapped` may take several lines."""
+def show_table(rows: Sequence[Mapping[str, object]], *, wrapped: Sequence[str] = (), whole: bool = False) -> None:
+    """Print a table; the cells of the columns that are `wrapped` may take several lines. `whole`: where there is no
+    terminal, each row is one line, however long it is."""
     from rich.table import Table
 
+    if whole and not out.is_terminal:
+        lines = [list(rows[0]), *(list(map(str, row.values())) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            out.print("  ".join(map(str.ljust, line, widths)).rstrip())
+        return
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
         table.add_column(column, overflow="fold", no_wrap=column not in wrapped)

@@ -24,6 +24,7 @@ from regard.loading import read_recipe
 from regard.machine import PARENT
 from regard.runs import listed, log_entries
 
+STOPPED = "it was stopped before its budget was used"
 PATIENCE = 60.0  # seconds that a process of an earlier attempt has to save and exit
 OnLine = Callable[[Entry, str], None]  # called with each line that a process prints
 
@@ -103,7 +104,7 @@ def train_one(plan: Plan, entry: Entry, threads: int, on_line: OnLine, running: 
         return f"it was ended by {signal.Signals(-process.returncode).name}"
     if process.returncode:
         return last.removeprefix("regard: ")
-    return "" if is_trained(plan, entry) else "it was stopped before its budget was used"
+    return "" if is_trained(plan, entry) else STOPPED
 
 
 def is_trained(plan: Plan, entry: Entry) -> bool:

@@ -72,14 +72,9 @@ def comparison(
     if task.aligned and (words > LONG).sum() >= FEWEST:
         pairs += _pairs(_resampled(by_name, metrics[0], words > LONG), metrics[0], long)
     found: Facts = {
-        "title": f"{listed(list(every))} on {_source(recipe)}",
+        "title": f"{listed(list(every))} on {data_title(recipe)}",
         "task": task.name,
-        "made": {
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "version": machine.facts()["regard"],
-            "command": command,
-            "machine": setting,
-        },
+        "made": made_by(command, setting),
         "data": _data(recipe, test, first["sizes"], whole=whole),
         "budget": dict(budget),
         "seeds": sorted({run.seed for run in runs}),
@@ -100,6 +95,12 @@ def comparison(
     }
     found["summary"] = summary(found)
     return found
+
+
+def made_by(command: str, setting: Facts) -> Facts:
+    """Describe when, by which command and on which machine something was made."""
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"date": date, "version": machine.facts()["regard"], "command": command, "machine": setting}
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------
@@ -205,7 +206,8 @@ def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]
 # --- texts -------------------------------------------------------------------------------------------------------
 
 
-def _source(recipe: Recipe) -> str:
+def data_title(recipe: Recipe) -> str:
+    """Name the training data in a title."""
     files = list(recipe.data.names.values())
     return "/".join(Path(files[0]).parts[-2:]) if files else "the built-in corpus"
 

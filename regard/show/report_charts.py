@@ -106,6 +106,32 @@ def dots(model: Model, value: Chart) -> list[Trace]:
     return [dot, each | {"marker": {"symbol": f"{symbol}-open", "color": colour, "size": 7}}]
 
 
+def points(name: str, given: Sequence[tuple[Any, float, str]], place: int | None = None) -> Trace:
+    """Return markers at (x, y), each with a text for the pointer; without a place they are small and quiet."""
+    symbol, colour = ("circle-open", "<quiet>") if place is None else model_style(place)[:2]
+    drawn: Trace = {
+        "x": [x for x, _, _ in given],
+        "y": [y for _, y, _ in given],
+        "mode": "markers",
+        "name": plain(name),
+    }
+    drawn |= {"text": [plain(text, 80) for _, _, text in given], "hovertemplate": "%{text}, %{y:.4~g}<extra></extra>"}
+    return drawn | {"marker": {"symbol": symbol, "color": colour, "size": 8 if place is None else 12}}
+
+
+def levels(name: str, given: Sequence[tuple[int, float]]) -> Trace:
+    """Return a short horizontal line for each (category, y)."""
+    x, y = [], []
+    for at, height in given:
+        x += [at - 0.25, at + 0.25, None]
+        y += [height, height, None]
+    drawn: Trace = {"x": x, "y": y, "mode": "lines", "name": plain(name), "connectgaps": False}
+    return drawn | {
+        "line": {"color": "<quiet>", "width": 2, "dash": "dot"},
+        "hovertemplate": "%{y:.4~g}<extra></extra>",
+    }
+
+
 def heat(weights: Sequence[Sequence[float]], most: float) -> Trace:
     drawn: Trace = {"type": "heatmap", "z": [[round(weight, 3) for weight in row] for row in weights]}
     drawn |= {"zmin": 0, "zmax": most, "colorscale": "<scale>", "showscale": False, "xgap": 1, "ygap": 1, "name": ""}

@@ -40,17 +40,22 @@ REACH = "The path length: steps between two words that are n words apart."
 def report_page(comparison: Part) -> str:
     """Return one HTML document with all it needs inside."""
     c = _prepared(tidy(comparison))
-    sections = [(key, title, inner) for key, (title, write) in SECTIONS.items() if (inner := write(c))]
+    return document(c, {title: (key, write(c)) for key, (title, write) in SECTIONS.items()})
+
+
+def document(made: Part, sections: Mapping[str, tuple[str, str]]) -> str:
+    """Return a page with these sections, title -> key and markup; those that are empty are left out."""
+    shown = [(key, title, inner) for title, (key, inner) in sections.items() if inner]
     plotly = get_plotlyjs()
     return fill_template(
         "report_page.html",
         plotly_hash=policy_hash(plotly),
-        title=escape(brief(c["title"], 200)),
-        about=escape(f"{c['made']['date']} · {c['task']} · regard {c['made']['version']}"),
-        contents="\n".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in sections),
+        title=escape(brief(made["title"], 200)),
+        about=escape(f"{made['made']['date']} · {made['task']} · regard {made['made']['version']}"),
+        contents="\n".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in shown),
         sections="\n".join(
             f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{title}</h2>\n{inner}</section>'
-            for key, title, inner in sections
+            for key, title, inner in shown
         ),
         scales=inert_json({theme: colour_scale(*ends)[::15] for theme, ends in SCALES.items()}),
         plotly=plotly,
@@ -80,15 +85,13 @@ def _summary(c: Part) -> str:
 
 
 def _compared(c: Part) -> str:
-    made, data, machine = c["made"], c["data"], c["made"]["machine"]
+    made, data = c["made"], c["data"]
     facts = {
         "Data": data["text"],
         "Sizes": ", ".join(f"{data[part]} for {use}" for part, use in USES.items() if data[part]),
         "Budget": c["budget"]["text"],
         "Seeds": ", ".join(map(str, c["seeds"])),
-        "Machine": f"{machine['processor']}, {machine['cores']} cores, {whole(machine['memory_gb'])} GB; "
-        f"threads per run: {machine['threads']}, parallel runs: {machine['jobs']}",
-        "Versions": f"regard {made['version']}, torch {machine['torch']}",
+        **machine_facts(made),
     }
     rows, commands = [], {"The comparison": [made["command"]]}
     for model in c["models"]:
@@ -116,7 +119,7 @@ def _compared(c: Part) -> str:
         if lines
     )
     return (
-        f"{_facts(facts)}\n{html_table(rows, wordy=('from', 'runs'))}\n"
+        f"{fact_list(facts)}\n{html_table(rows, wordy=('from', 'runs'))}\n"
         f"<details><summary>Commands, settings and files</summary>{''.join(blocks)}</details>"
     )
 
@@ -250,7 +253,7 @@ def _alignment(c: Part, at: int, one: Part) -> str:
 
 def _asked(c: Part, one: Part, source: str) -> str:
     """Show a source and its reference, and the picture, if it is one."""
-    texts = _facts({c["reads"].capitalize(): source, "Reference": one["reference"] or NONE})
+    texts = fact_list({c["reads"].capitalize(): source, "Reference": one["reference"] or NONE})
     if not one.get("picture"):
         return texts
     return f'<div class="pictured"><img src="{png_address(escape(one["picture"]))}" alt="">{texts}</div>'
@@ -408,7 +411,16 @@ SECTIONS = {
 # --- shared by sections ----------------------------------------------------------------------------------------------
 
 
-def _facts(facts: Mapping[str, str]) -> str:
+def machine_facts(made: Part) -> dict[str, str]:
+    machine = made["machine"]
+    return {
+        "Machine": f"{machine['processor']}, {machine['cores']} cores, {whole(machine['memory_gb'])} GB; "
+        f"threads per run: {machine['threads']}, parallel runs: {machine['jobs']}",
+        "Versions": f"regard {made['version']}, torch {machine['torch']}",
+    }
+
+
+def fact_list(facts: Mapping[str, str]) -> str:
     items = "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>\n' for name, text in facts.items() if text)
     return f'<dl class="facts">\n{items}</dl>'
 
