@@ -158,7 +158,8 @@ class Folder:
                 if left:
                     time.sleep(INSTANT)
         raise UserError(
-            f"Another process is training or encoding in {self.path}: wait for it, or choose another output folder."
+            f"Another process is training in {self.path}, or encoding its data: wait for it, or choose another output "
+            "folder."
         )
 
     def in_use(self) -> bool:
