@@ -389,7 +389,7 @@ def test_a_killed_child_is_reported_in_a_sentence(corpus: Path) -> None:
 def test_another_process_in_the_same_folder_is_refused(corpus: Path, call: Call) -> None:
     with Folder("run").only_writer():
         done = call("encode", corpus, *TINY, "-o", "run")
-    assert done.code == 1 and "Another process is training or encoding" in done.err
+    assert done.code == 1 and "Another process is training in run, or encoding its data" in done.err
 
 
 def test_training_starts_from_the_shards(corpus: Path, call: Call) -> None:

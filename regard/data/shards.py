@@ -183,7 +183,7 @@ class ShuffledShards:
         return self.plan(epoch, shard)[index - int(ends[place]) + self.counts[shard]]
 
     def stats(self) -> Stats:
-        """Of all batches; shapes and padding as they are in the first shard that is read."""
+        """All batches are counted; shapes and padding are those of the first shard that is read."""
         order, _ = self.order(0)
         shard = next(shard for shard in order if self.counts[shard])
         first = stats(self.plan(0, shard), *self.lengths)

@@ -210,8 +210,9 @@ class Encoding:
     def _in_one(self, fields: Fields, *, known: bool) -> tuple[dict[str, Sides], dict[str, int]]:
         """The same for data in one file."""
         remove_shards(self.data, 1)
-        if not known:
-            record_file(self.data).unlink(missing_ok=True)  # what follows does not come from what it says
+        if not known and self.record:  # what follows does not come from what it says
+            with writing(self.data):
+                record_file(self.data).unlink(missing_ok=True)
         encoded: dict[str, Sides] = {}
         left_out: dict[str, int] = {}
         for split in SPLITS:

@@ -38,8 +38,8 @@ def hash_of(value: Any) -> str:
 
 
 def fingerprint(recipe: Recipe, data: Path) -> str:
-    """Changes when the data changes. Of several files, those are not read again that have the size and the time of the
-    last change with which they were encoded."""
+    """Changes when the data changes. Where there are several files, one is not read again if it has the size, and the
+    time of the last change, with which it was encoded."""
     if len(recipe.data.parts(recipe.folder)) == 1:
         return recipe.data.fingerprint(recipe.folder)
     return " ".join(contents(stamps(recipe, read_json(record_file(data)))))
