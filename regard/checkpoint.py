@@ -40,7 +40,7 @@ UNFINISHED = re.compile(
 )
 
 
-OCCUPIED = "Another process is training or encoding in"
+OCCUPIED = "Another process is training in"
 
 
 class InUse(UserError):
@@ -165,7 +165,7 @@ class Folder:
             except BlockingIOError:
                 if left:
                     time.sleep(INSTANT)
-        raise InUse(f"{OCCUPIED} {self.path}: wait for it, or choose another output folder.")
+        raise InUse(f"{OCCUPIED} {self.path}, or encoding its data: wait for it, or choose another output folder.")
 
     def in_use(self) -> bool:
         """Return whether a process writes to the folder, by trying to take the lock for an instant."""
