@@ -8,8 +8,8 @@ python bench/processes.py table                       bytes that are exchanged p
                                                       machine, and modelled for networks between machines
 Options: [-o FOLDER]
 
-`apart` in speed is two trainings with half of the batch each, which exchange nothing: what is lost beside it is what the
-exchange of gradients costs, and the line below it says how long the exchange takes alone. Tokens per second are the
+`apart` in speed is two trainings with half of the batch each, which exchange nothing: what is lost beside it is what
+the exchange of gradients costs, and the last line says how long the exchange takes alone. Tokens per second are the
 median of those in the log, after the first third.
 """
 
