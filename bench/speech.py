@@ -3,7 +3,7 @@
 REGARD_DATA=… python bench/speech.py digits|strings|speaker|names|hour [--seeds 3] [--jobs 2] [--only NAME …] [-o F]
 
 digits    fsdd, the official test set (recordings 0 to 4 of each speaker and digit): labels by `regard new sounds`,
-          transcripts by `regard new speech`. 6 minutes of training each.
+          transcripts by `regard new speech`. 3 minutes of training each.
 strings   strings of 3 to 7 recordings of fsdd by one speaker, joined with pauses of 0.05 to 0.3 s; four speakers are
           for training, two for the test.
 speaker   fsdd, all recordings of one speaker as the test set, five speakers for training: each speaker once.
@@ -98,7 +98,7 @@ def of_digits(given: argparse.Namespace) -> None:
         }.items()
     }
     both = (str(tables["train"]), "--valid", str(tables["valid"]))
-    budget = ("train.minutes=6", "train.epochs=0", "train.patience=0")
+    budget = ("train.minutes=3", "train.epochs=0", "train.patience=0")
     compare(given, {"birnn, labels": ("sounds", *both, "--model", "birnn", *budget)}, tables["test"], ACCURACY)
     compare(given, {"ctc, transcripts": ("speech", *both, "--model", "ctc", *budget)}, tables["test"], WER)
 
