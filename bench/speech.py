@@ -235,6 +235,7 @@ def of_names(given: argparse.Namespace) -> None:
         if given.only and name not in given.only:
             continue
         places = [folder / f"{name.replace(', ', '-')}-{seed}" for seed in range(1, given.seeds + 1)]
+        language_model(folder)  # before several workers ask for it
         with workers(given.jobs) as pool:
             waits = [pool.submit(with_language_model, folder, place, tables) for place in places]
             every = [wait.result() for wait in waits]

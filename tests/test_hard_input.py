@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import regard
 from regard import cli
 from regard.checkpoint import Folder
-from regard.config import fields_of, to_toml
+from regard.config import Names, fields_of, to_toml
 from regard.data.tensors import read_tensors, write_tensors
 from regard.data.text import one_line
 from regard.interface import EOS, UNK
@@ -746,6 +746,8 @@ WORLD = 'name = "world"\nlongest = 5\nsentences = 9\nvalid = 3\ntest = 3'
 
 def texts_for(kind: Any) -> list[str]:
     """Values of this type as TOML writes them."""
+    if kind == Names:
+        return [*texts_for(str), *texts_for(tuple[str, ...])]
     if get_origin(kind) is Union:  # one of a few, or a class in somebody's own file
         return [*texts_for(get_args(kind)[0]), '"missing.py:Cell"', '"recipe.toml:Cell"', '"mine.py"']
     if get_origin(kind) is tuple:

@@ -34,9 +34,10 @@ def encode(
     worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
     # encode the shards whose numbers are read from standard input
 ) -> None:
-    """Write a recipe's data as tokens, from several files in several processes, for `regard train` to start from.
+    """Write a recipe's data as tokens, in several processes.
 
-    Each training file becomes a shard; what is complete is kept when the command is stopped and run again.
+    `regard train` starts from them. Each training file becomes a shard; what is complete is kept when the command is
+    stopped and run again.
     """
     read = recipe_with(recipe, settings, trust_code=trust_code)
     folder = output or Path("runs") / recipe.stem

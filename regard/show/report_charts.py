@@ -119,7 +119,7 @@ def points(name: str, given: Sequence[tuple[Any, float, str]], place: int | None
     return drawn | {"marker": {"symbol": symbol, "color": colour, "size": 8 if place is None else 12}}
 
 
-def levels(name: str, given: Sequence[tuple[int, float]]) -> Trace:
+def level_marks(name: str, given: Sequence[tuple[int, float]]) -> Trace:
     """Return a short horizontal line for each (category, y)."""
     x, y = [], []
     for at, height in given:

@@ -5,19 +5,17 @@ It shows the search's JSON and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from regard.show import report_charts as charts
 from regard.show.markup import Html, html_table, quiet, scroller
-from regard.show.report_page import document, fact_list, machine_facts
+from regard.show.report_page import Part, document, fact_list, machine_facts
 from regard.show.text import NONE, decimals, fixed, short, tidy, whole
 
-Part = Mapping[str, Any]  # a part of report.json
-
 BEST = 6  # trials that have a colour of their own, and curves
-STRENGTH = (
+ABOUT_STRENGTH = (
     "Strength, from 0 to 1: for a range the absolute rank correlation (Spearman) of the setting with the results, for "
     "choices the correlation ratio of ranks, √(variance between the choices / variance). p: how often shuffled results "
     "are as strong; each setting is tested alone. Trials that failed do not count. A search does not try all values "
@@ -86,7 +84,7 @@ def _settings(s: Part) -> str:
     table = html_table([_row(s, trial) for trial in (*s["best"], *s["others"])], wordy=("state",))
     about = quiet(f"{s['metric']['name']}: {s['metric']['better']} is better. {s['metric']['note']}")
     means = [name for name in rows[0] if name.startswith("mean")]
-    note = f'<div class="notes">{quiet(STRENGTH)}{about}</div>'
+    note = f'<div class="notes">{quiet(ABOUT_STRENGTH)}{about}</div>'
     return f"{html_table(rows, wordy=means)}\n{note}\n{charts.figure(drawn, table)}"
 
 
@@ -105,7 +103,7 @@ def _against(s: Part, setting: Part) -> charts.Chart:
         place = {name: at for at, name in enumerate(names)}
         means = next(one["means"] for one in s["settings"] if one["key"] == key)
         known = [(place[mean["choice"]], mean["mean"]) for mean in means if mean["mean"] is not None]
-        data.append(charts.levels("mean of a choice", known))
+        data.append(charts.level_marks("mean of a choice", known))
         at = {trial["name"]: place[trial["titles"][key]] for trial in (*best, *others)}
     else:
         at = {trial["name"]: trial["settings"][key] for trial in (*best, *others)}
