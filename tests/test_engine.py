@@ -104,7 +104,7 @@ def test_a_request_that_is_joined_with_others_gets_what_it_gets_alone(
     with ThreadPoolExecutor(len(TEXTS)) as pool:
         together = list(pool.map(lambda text: run.task.answer(shared(run, engine), [text], how)[0], TEXTS))
     assert all(map(close, together, alone))
-    assert engine.counters.rows > 2 * engine.counters.steps
+    assert engine.counters.rows > engine.counters.steps  # how many were joined depends on when threads run
 
 
 def test_labels_of_several_requests_are_computed_in_one_batch(
