@@ -1,6 +1,6 @@
 """`regard serve` under load, from a second process on the loopback interface.
 
-python bench/serving.py RUN [--only batching|long|memory …] [--clients 64] [--requests 20000] [--words 10] [--long 1000]
+python bench/serving.py RUN [--only batching|long|memory …] [--rounds 2] [--clients 64] [--requests 20000] [--words 10] [--long 1000]
 
 batching      requests a second with --batch-size 64 and with --batch-size 1, turn by turn; p50 and p99 of each request
 long          p99 of short requests alone, and while one long request after another runs; then clients that close their
@@ -8,7 +8,7 @@ long          p99 of short requests alone, and while one long request after anot
 memory        the most resident memory while the first 2,000 requests are answered, the next 2,000, and so on
 In the end every answer is compared with that of `regard predict`.
 
-RUN is a translator, such as that of `regard demo`. Sentences come from the built-in grammar.
+RUN is a translator, such as runs/demo of `regard demo`. Sentences come from the built-in grammar.
 """
 
 from __future__ import annotations
