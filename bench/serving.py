@@ -1,6 +1,7 @@
 """`regard serve` under load, from a second process on the loopback interface.
 
-python bench/serving.py RUN [--only batching|long|memory …] [--rounds 2] [--clients 64] [--requests 20000] [--words 10] [--long 1000]
+python bench/serving.py RUN [--only batching|long|memory …] [--rounds 3] [--clients 64]
+                                [--requests 20000] [--words 10] [--long 1000]
 
 batching      requests a second with --batch-size 64 and with --batch-size 1, turn by turn; p50 and p99 of each request
 long          p99 of short requests alone, and while one long request after another runs; then clients that close their

@@ -21,12 +21,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.config import AgreedError, UserError
@@ -185,7 +185,7 @@ class Processes(Group):
             computed, bucket_cap_mb=MEGABYTES, broadcast_buffers=False, find_unused_parameters=True
         )
         if wire == "bfloat16":
-            learner.register_comm_hook(None, bf16_compress_hook)
+            learner.register_comm_hook(None, lambda _, bucket: averaged_in_bfloat16(bucket.buffer()))
 
         def step(batch: Batch, weight: float, last: bool) -> Loss:
             with nullcontext() if last else learner.no_sync():
@@ -251,6 +251,19 @@ class Processes(Group):
 
     def own_rows(self, every: Tensor) -> Tensor:
         return every[self.rank :: self.size] if self.rank < len(every) else every[:1]
+
+
+def averaged_in_bfloat16(gradients: Tensor) -> torch.futures.Future[Tensor]:
+    """Average gradients over the processes, sent in bfloat16. (PyTorch's own way refuses to on CPUs.)"""
+    sent = (gradients / dist.get_world_size()).bfloat16()
+
+    def received(done: torch.futures.Future[Any]) -> Tensor:
+        return gradients.copy_(sent)
+
+    work = dist.all_reduce(sent, async_op=True)
+    assert work is not None
+    average: torch.futures.Future[Tensor] = work.get_future().then(received)
+    return average
 
 
 def digest(fact: str) -> Tensor:
