@@ -50,7 +50,7 @@ SHARED = "train.shard=true"
 # a name: the task, the kind of its tokens, the model, and settings
 TRAININGS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "transformer": ("translation", "words", "transformer", (*SMALL, "train.accumulate=2")),
-    "transformer, shared out": ("translation", "words", "transformer", (*SMALL, "train.accumulate=2", SHARED)),
+    "transformer, shared out": ("translation", "words", "transformer", (*SMALL, "train.smooth=0.1", SHARED)),
     "rnnsearch, Muon": ("translation", "words", "rnnsearch", (*CELLS, "train.optimiser=muon", "train.steps=10")),
     "fewer rows than processes": ("translation", "words", "transformer", (*SMALL, "train.batch_tokens=6")),
     "rnn_lm": ("language", "words", "rnn_lm", (*CELLS, "train.smooth=0.1")),

@@ -224,7 +224,7 @@ class Training:
             raise UserError(f"The state in {origin} does not fit the run ({odd}): restore it, or start a new run.")
         if not isinstance(self.model, Fits):
             own, saved = weights(self.model), taken(tensors, "model.")
-            load_weights(self.model, {name: self.group.placed(saved[name], own[name]) for name in saved})
+            load_weights(self.model, {name: self.group.placed(saved[name], own[name]) for name in own})
         for name, parameter in self.parameters.items():
             kinds = self.moments[name]
             if f"optimiser.{kinds[0]}.{name}" in tensors:
@@ -232,7 +232,9 @@ class Training:
                 self.optimiser.state[parameter] = {k: self.group.placed(each, parameter) for k, each in state.items()}
         self.snapshots = [taken(tensors, f"snapshot.{age}.") for age in range(facts["snapshots"])]
         smoothed = taken(tensors, "smoothed.")
-        self.smoothed = {name: self.group.placed(each, self.parameters[name]) for name, each in smoothed.items()}
+        # in the same order in all processes, which a file has not
+        own = {name: parameter for name, parameter in self.parameters.items() if name in smoothed}
+        self.smoothed = {name: self.group.placed(smoothed[name], parameter) for name, parameter in own.items()}
         carried = restored(form, taken(tensors, "carry.")) if facts["carried"] else None
         self.carry = map_tensors(self.group.own_rows, carried)
         for name in SAVED:
