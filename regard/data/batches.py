@@ -38,7 +38,10 @@ class Encoded:
         # plain views of the mapped files: slicing a np.memmap itself is slow
         self.tokens: Any = np.asarray(tokens)
         self.offsets = np.asarray(offsets)
-        self.lengths: Integers = np.diff(self.offsets)
+        lengths = np.diff(self.offsets)
+        # lengths of a large corpus, and what is sorted by them, take most of the memory
+        small = lengths.size and lengths.min() >= -1 << 31 and lengths.max() < 1 << 31
+        self.lengths: Integers = lengths.astype(np.int32) if small else lengths
 
     @classmethod
     @contextmanager
