@@ -112,14 +112,8 @@ def speed(given: argparse.Namespace) -> None:
             f"{name:42} {statistics.median(paces):8,.0f} tokens/s   {statistics.median(ratios):.2f} "
             f"({min(ratios):.2f} to {max(ratios):.2f})"
         )
-    parameters = (
-        sum(
-            tensor.numel()
-            for tensor in read_tensors(given.out / "one" / "last" / "state.safetensors")[0].values()
-            if tensor.is_floating_point()
-        )
-        // 3
-    )  # weights, and two moments of each
+    weights, _ = read_tensors(given.out / "one" / "model.safetensors")
+    parameters = sum(tensor.numel() for tensor in weights.values())
     ((megabytes, seconds),) = exchanges([parameters * 4 / 1e6])
     step = statistics.median(found["apart"]), statistics.median(found["two processes"])
     tokens = tokens_per_step(given.out / "two")
