@@ -117,7 +117,7 @@ def of_strings(given: argparse.Namespace) -> None:
                 joined(folder, f"{split}{number}", part[random.choice(speakers)], random) for number in range(count)
             ]
             write_table(tables[split], rows)
-    both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=10", "train.epochs=0")
+    both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=5", "train.epochs=0")
     rows = {model: ("speech", *both, "--model", model, *budget) for model in ("ctc", "las")}
     compare(given, rows, tables["test"], WER)
 
@@ -151,7 +151,7 @@ def of_speakers(given: argparse.Namespace) -> None:
                 "test": lambda speaker, number, who=who: speaker == who,
             }.items()
         }
-        both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=3", "train.epochs=0")
+        both, budget = (str(tables["train"]), "--valid", str(tables["valid"])), ("train.minutes=1", "train.epochs=0")
         compare(given, {f"birnn, {who}": ("sounds", *both, "--model", "birnn", *budget)}, tables["test"], ACCURACY)
 
 
