@@ -139,7 +139,9 @@ class Session:
 
     def join(self, group: Group) -> None:
         """Train together with other processes, which have opened the same run."""
-        if group.size > 1 and isinstance(self.run.model, Fits):
+        if group.size == 1:
+            return
+        if isinstance(self.run.model, Fits):
             raise AgreedError(f"{self.run.model_title} counts, in one process: start it without torchrun.")
         self.training = self.training.spread(group, rows=self.batches.carries)
 
